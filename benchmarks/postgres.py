@@ -34,7 +34,8 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """One server, with the database ``saps`` of the user ``saps``."""
+    """One server, with the database ``saps`` of the user ``saps``. It trusts all users but ``locked``, who has a
+    password."""
 
     def __init__(self, fsync: bool = True) -> None:
         """`fsync`: False: commits end in the system's memory, for tests that never cut its power."""
@@ -57,6 +58,8 @@ class PostgresServer:
         made = ["--pgdata", str(self._home / "data"), "--username=saps", "--auth=trust", "--no-sync", "--encoding=UTF8"]
         try:
             self._run("initdb", "--locale=C", *made)
+            rules = self._home / "data" / "pg_hba.conf"
+            rules.write_text(f"host all locked 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
             self.start()
             self.sql("CREATE DATABASE saps", url=self.url.rpartition("/")[0] + "/postgres")
         except BaseException:

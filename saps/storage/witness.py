@@ -82,9 +82,9 @@ class Notes:
             known = [answer.value for answer in answers if isinstance(answer.value, list) and len(answer.value) == 2]
             same = [last for file, last in known if file == store and isinstance(last, int)]
             if same and max(same) > number:
-                self._found("an older copy of the storage file was put back", max(same) - number)
+                self._found("an older copy of the storage was put back", max(same) - number)
             elif known and not same:
-                self._found("another storage file is in the place of the one it had", 0)
+                self._found("another storage is in the place of the one it had", 0)
 
         self._calls.call(f"!{WITNESS}", "note", (self._name, store, number), answered)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from paho.mqtt.packettypes import PacketTypes
@@ -17,6 +16,7 @@ from saps.storage.driver.clock import LONG, Moment, jump
 from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Table
 from saps.storage.saved import SavedForm
+from tests.storage.conftest import Place
 from tests.storage.running import broker, client, subscribed_device, taken
 
 DAYS = 10 * 86_400.0
@@ -41,10 +41,10 @@ def test_what_has_passed_counts_and_no_more(then: Moment, now: Moment, expected:
     assert jump(then, now) == expected
 
 
-def stored(path: Path, at: Moment) -> float:
+def stored(place: Place, at: Moment) -> float:
     """A file with a session, a will and a message that end at times; what its clock said at the end of it."""
     journal = Journal()
-    with closing(Database(path, "off", lambda: at)) as database:
+    with closing(Database(place, "off", lambda: at)) as database:
         wall = database.epoch + time.monotonic()
         journal.put(Table.SESSIONS, 1, (1, "c", None, 600, wall + 600, Message("w", b""), 300, wall + 300, 7))
         journal.begin_after(1)
@@ -57,12 +57,11 @@ def stored(path: Path, at: Moment) -> float:
 
 @pytest.mark.parametrize("days", [10, -10, 0.1])
 @pytest.mark.parametrize("boot", ["same", "other"])
-def test_times_in_the_file_move_with_the_clock(
-    tmp_path: Path, days: float, boot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_stored_times_move_with_the_clock(
+    place: Place, days: float, boot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Twice: the second start, by the same clock, finds all as the first one left it."""
-    path = tmp_path / "broker.db"
-    wall = stored(path, clock.moment())
+    wall = stored(place, clock.moment())
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + days * 86_400)
     if boot == "other":
@@ -71,7 +70,7 @@ def test_times_in_the_file_move_with_the_clock(
     believed = boot == "other" and days == 0.1
     expected = 0 if believed else days * 86_400 - (50 if boot == "other" else 0)
     for _ in range(2):
-        with closing(Database(path, "off")) as database:
+        with closing(Database(place, "off")) as database:
             saved = database.load()
         (session,), (message,) = saved.sessions, saved.messages.values()
         assert session.ends is not None
@@ -85,7 +84,7 @@ def test_times_in_the_file_move_with_the_clock(
 @pytest.mark.network
 @pytest.mark.parametrize("boot", ["same", "other"])
 async def test_a_clock_ten_days_ahead_and_then_right_expires_nothing(
-    tmp_path: Path, boot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    place: Place, boot: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The whole process sees the wrong clock: sessions, messages and retained messages with an expiry stay."""
     properties, ahead, right = Properties(PacketTypes.PUBLISH), 0.0, time.time  # type: ignore[no-untyped-call]
@@ -95,10 +94,9 @@ async def test_a_clock_ten_days_ahead_and_then_right_expires_nothing(
     if boot == "other":
         monkeypatch.setattr(clock, "_boot", lambda: str(number))
         monkeypatch.setattr(clock, "_up", lambda: 50.0)
-    path = tmp_path / "broker.db"
     for life, jumped in enumerate([0.0, DAYS, 0.0]):
         number, ahead = life, jumped
-        async with broker(path) as running:
+        async with broker(place) as running:
             if life == 0:
                 await subscribed_device(running)
                 async with client(running, "sender") as sender:
@@ -116,15 +114,14 @@ async def test_a_clock_ten_days_ahead_and_then_right_expires_nothing(
 
 @pytest.mark.network
 async def test_a_clock_set_right_while_the_broker_runs_expires_nothing_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine without a clock of its own starts in the past, and is put right under way."""
     right, behind = time.time, -DAYS
     monkeypatch.setattr(time, "time", lambda: right() + behind)
-    path = tmp_path / "broker.db"
-    async with broker(path) as running:
+    async with broker(place) as running:
         behind = 0.0
         await subscribed_device(running)
-    async with broker(path) as running:
+    async with broker(place) as running:
         session = running.server.frontend.sessions["device"]
         assert 3500 < session.ends_at - running.server.frontend.clock() <= 3600

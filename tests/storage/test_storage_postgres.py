@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -210,6 +212,40 @@ async def test_a_server_that_cannot_be_reached_stops_the_start_without_the_passw
         assert refused.value.setting == "storage.url"
         assert "secret" not in str(refused.value)
         assert "postgresql://saps@127.0.0.1" in str(refused.value)
+
+
+@pytest.mark.network
+async def test_a_password_comes_from_a_file_or_the_environment_and_is_never_shown(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    postgres.sql("CREATE ROLE locked LOGIN PASSWORD 'open sesame'")
+    schema = postgres.schema()
+    postgres.sql(f"GRANT ALL ON SCHEMA {schema.rpartition('%3D')[2]} TO locked")
+    url = schema.replace("saps@", "locked@")
+    file = tmp_path / "password"
+    words = [str(Path(sys.executable).with_name("saps")), "broker", "--name", "b", "--mqtt", "127.0.0.1:0"]
+    words += ["--overlay", "127.0.0.1:0", "--log-level", "debug"]
+
+    async def start(url: str, password: str, shows: int) -> str:
+        file.write_text(f"{password}\n")
+        given = {"SAPS_STORAGE__URL": url, "SAPS_STORAGE__PASSWORD_FILE": str(file) if password else ""}
+        process = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1, env={**os.environ, **given})
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+        if line.startswith(b"ready"):
+            process.terminate()
+        output, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+        assert process.returncode == shows, errors.decode()
+        return (line + output + errors).decode()
+
+    said = [
+        await start(url, "open sesame", 0),
+        await start(url.replace("locked@", "locked:open%20sesame@"), "", 0),
+        await start(url, "wrong sesame", 2),
+    ]
+    assert not any("sesame" in text for text in said), said
+    assert "password authentication failed" in said[2].replace("\n", " ")
+    assert postgres.sql("SELECT broker, fence FROM saps_brokers", url=schema) == [("b", 3)]
 
 
 def test_messages_name_the_database_without_its_secrets() -> None:
