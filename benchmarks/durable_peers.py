@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from benchmarks import client
 from benchmarks.city.build import CACHE
 from benchmarks.city.install import NATS, install
 from benchmarks.peers import BareRelay, Mosquitto, Peer, Saps, Site
+from benchmarks.postgres import PostgresServer, programs
 from benchmarks.processes import Place, free_port
 
 
@@ -35,6 +37,29 @@ class DurableSaps(Saps):
         port, file = free_port(), _fresh(self._folder) / "saps.db"
         settings = (f"storage.file={file}", f"storage.sync={self._sync}")
         self._start(place, "bench", port, free_port(), None, settings)
+        return Site(port, port)
+
+
+class PostgresSaps(Saps):
+    """SAPS with a database, in which each launch begins anew, of one PostgreSQL server on any processor."""
+
+    name = "SAPS, PostgreSQL"
+    settings = "`storage.url`, a server with `fsync` on the same machine"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: PostgresServer | None = None
+
+    def version(self) -> str | None:
+        return super().version() if programs() is not None else None
+
+    def launch(self, place: Place, kind: str) -> Site:
+        port = free_port()
+        if self._server is None:
+            self._server = PostgresServer()
+            atexit.register(self._server.__exit__)
+            self._server.__enter__()
+        self._start(place, "bench", port, free_port(), None, (f"storage.url={self._server.schema()}",))
         return Site(port, port)
 
 
@@ -147,6 +172,7 @@ def keepers(folder: Path) -> list[Keeper]:
         Keeper(DurableSaps(folder, "off"), "`kill -9`"),
         Keeper(DurableSaps(folder, "normal"), "`kill -9`"),
         Keeper(DurableSaps(folder, "full"), "loss of power"),
+        Keeper(PostgresSaps(), "loss of power"),
         Keeper(BareRelay(), ""),
     ]
 

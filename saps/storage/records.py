@@ -8,6 +8,7 @@ bits, and any other but one in 4 billion.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from struct import pack
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -121,3 +122,12 @@ def state_of(row: Row | None) -> State | None:
         return None
     totals: dict[str, tuple[int, int]] = msgspec.msgpack.decode(row[3], type=dict[str, tuple[int, int]])
     return State(row[1], row[2], totals)
+
+
+def array(values: list[bytes], element: int = 17) -> bytes:
+    """An array as PostgreSQL reads it in binary. `element`: the number of the type; 17 is ``bytea``."""
+    parts = [pack(">iii", bool(values), 0, element)]
+    parts += [pack(">ii", len(values), 1)] if values else []
+    for value in values:
+        parts += (pack(">i", len(value)), value)
+    return b"".join(parts)

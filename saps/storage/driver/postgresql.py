@@ -18,7 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import psycopg
-from psycopg import conninfo, errors
+from psycopg import conninfo, errors, pq
+from psycopg.adapt import Dumper
 
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import Moment
@@ -27,7 +28,7 @@ from saps.storage.driver.files import Sync
 from saps.storage.driver.reading import Reader
 from saps.storage.journal import Row, Table
 from saps.storage.place import Server
-from saps.storage.records import KINDS, SEEDS, State, key_of, seal, seal_state, state_of
+from saps.storage.records import KINDS, SEEDS, State, array, key_of, seal, seal_state, state_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,39 +66,39 @@ WITH fence AS (
     UPDATE saps_brokers SET number = %(number)s, totals = %(totals)s, sum = %(sum)s, moment = %(moment)s
     WHERE broker = %(broker)s AND fence = %(fence)s AND number = %(number)s - 1 RETURNING true
 ), old AS (
-    SELECT coalesce(sum(length(r.key) + length(r.content)), 0)::bigint AS size FROM saps_records r
-    JOIN unnest(%(old_kinds)s::text[], %(old_keys)s::bytea[]) AS o (kind, key) ON r.kind = o.kind AND r.key = o.key
-    WHERE r.broker = %(broker)s
+    SELECT coalesce(sum(r.size), 0)::bigint AS size FROM unnest(%(old_kinds)s, %(old_keys)s) AS o (kind, key), LATERAL (
+        SELECT length(key) + length(content) AS size FROM saps_records
+        WHERE broker = %(broker)s AND kind = o.kind AND key = o.key OFFSET 0) AS r
 ), gone AS (
-    DELETE FROM saps_records r USING fence, unnest(%(gone_kinds)s::text[], %(gone_keys)s::bytea[]) AS g (kind, key)
-    WHERE r.broker = %(broker)s AND r.kind = g.kind AND r.key = g.key
+    DELETE FROM saps_records WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM fence, unnest(%(gone_kinds)s, %(gone_keys)s) AS g (kind, key), LATERAL (
+            SELECT ctid FROM saps_records
+            WHERE broker = %(broker)s AND kind = g.kind AND key = g.key OFFSET 0) AS r))
 ), put AS (
-    INSERT INTO saps_records SELECT %(broker)s, p.* FROM fence,
-        unnest(%(kinds)s::text[], %(keys)s::bytea[], %(contents)s::bytea[]) AS p
+    INSERT INTO saps_records SELECT %(broker)s, p.kind, p.key, p.content FROM fence,
+        unnest(%(kinds)s, %(keys)s, %(contents)s) AS p (kind, key, content)
     ON CONFLICT (broker, kind, key) DO UPDATE SET content = excluded.content
 ), aside AS (
-    INSERT INTO saps_quarantine SELECT r.broker, r.kind, a.reason, r.content FROM fence,
-        unnest(%(aside_kinds)s::text[], %(aside_keys)s::bytea[], %(reasons)s::text[]) AS a (kind, key, reason)
-        JOIN saps_records r ON r.broker = %(broker)s AND r.kind = a.kind AND r.key = a.key
+    INSERT INTO saps_quarantine SELECT %(broker)s, r.kind, a.reason, r.content FROM fence,
+        unnest(%(aside_kinds)s, %(aside_keys)s, %(reasons)s) AS a (kind, key, reason), LATERAL (
+            SELECT kind, content FROM saps_records
+            WHERE broker = %(broker)s AND kind = a.kind AND key = a.key OFFSET 0) AS r
 )
 SELECT (SELECT count(*) FROM fence), (SELECT size FROM old)
 """
-"""A transaction is one statement: one way to the server and back. A row of the fence is changed, or nothing is."""
+"""A transaction is one statement: one way to the server and back. A row of the fence is changed, or nothing is. OFFSET
+keeps the planner from joining the other way round: it knows nothing of tables that have just begun to grow."""
 
 _SESSION = """
 SELECT set_config('idle_session_timeout', %(lease)s, false),
     set_config('idle_in_transaction_session_timeout', %(lease)s, false),
     set_config('lock_timeout', %(lease)s, false),
-    set_config('enable_hashjoin', 'off', false), set_config('enable_mergejoin', 'off', false),
     set_config('enable_seqscan', 'off', false),
     set_config('synchronous_commit', CASE WHEN NOT %(full)s THEN 'off'
         ELSE coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on') END, false)
 """
-"""Rows are found by their keys, whatever the planner believes of tables that have just begun to grow."""
-
 _LOCK = "pg_try_advisory_lock(hashtextextended(%(broker)s, 'saps_brokers'::regclass::oid::bigint))"
 _OWN = "SELECT fence, format, store, number, totals, sum, moment FROM saps_brokers WHERE broker = %s"
-
 _SIZE = "SELECT coalesce(sum(length(key) + length(content)), 0)::bigint FROM saps_records WHERE broker = %s"
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -228,6 +229,7 @@ class PostgreSQL:
 
     def commit(self, state: State, changes: Sequence[Change], now: Moment, aside: Sequence[Aside] = ()) -> None:
         values = _values(changes, aside)
+        added = values.pop("added")
         _, _, number, totals, checksum = seal_state(state)
         values |= {"broker": self._server.broker, "fence": self._fence, "number": number, "totals": totals}
         found = self._ask(_COMMIT, values | {"sum": checksum, "moment": _encode(now)})
@@ -236,7 +238,6 @@ class PostgreSQL:
             if self.reached() == number:
                 raise psycopg.OperationalError("the transaction before it was still under way")
             raise self._lost()
-        added = sum(map(len, values["keys"])) + sum(map(len, values["contents"]))
         self.state, self.size = state, self.size + added - found[1]
 
     def fault(self, error: Exception) -> tuple[bool, str]:
@@ -287,14 +288,15 @@ def connect(server: Server, sync: Sync = "full") -> Connection:
     except psycopg.ProgrammingError as error:  # libpq shows what it could not read
         reason = re.sub(r'"[^"]*"', "a part of it", _line(error))
         raise StorageError(f"{server}: {reason}") from None
-    secret = {"password": server.password} if server.password else {}
+    given |= {"password": server.password} if server.password else {}
     about = {"application_name": f"saps {server.broker}", "client_encoding": "utf8"}
-    connection: Connection = psycopg.connect(**(_PATIENCE | about | given | secret), autocommit=True)
+    connection: Connection = psycopg.connect(**(_PATIENCE | about | given), autocommit=True)
     try:
         if connection.info.server_version < OLDEST:
             raise StorageError(f"{server}: needs PostgreSQL {OLDEST // 10_000} or later")
-        lease = str(round(LEASE * 1000))
-        connection.execute(_SESSION, {"lease": lease, "full": sync == "full"})
+        connection.adapters.register_dumper(_Bytes, _BytesDumper)
+        connection.adapters.register_dumper(_Texts, _TextsDumper)
+        connection.execute(_SESSION, {"lease": str(round(LEASE * 1000)), "full": sync == "full"})
     except BaseException:
         connection.close()
         raise
@@ -428,23 +430,48 @@ def _make_tables(connection: Connection) -> None:
         connection.execute(SCHEMA)
 
 
+class _Bytes(bytes):
+    """An array of ``bytea`` as PostgreSQL reads it; psycopg takes three times the rest of a commit to make one."""
+
+
+class _Texts(bytes):
+    """An array of ``text``."""
+
+
+class _BytesDumper(Dumper):  # type: ignore[misc]
+    format, oid = pq.Format.BINARY, 1001
+
+    def dump(self, obj: bytes) -> bytes:
+        return obj
+
+
+class _TextsDumper(_BytesDumper):
+    oid = 1009
+
+
+def _texts(values: list[bytes]) -> _Texts:
+    return _Texts(array(values, 25))
+
+
 def _values(changes: Sequence[Change], aside: Sequence[Aside]) -> dict[str, Any]:
-    """The arrays of `_COMMIT`."""
-    set_aside = [(each.table.value, _encode(key_of(each.table, each.row))) for each in aside]
-    gone = [(change.table.value, _encode(key)) for change in changes for key in change.gone] + set_aside
-    old = gone + [(change.table.value, _encode(key)) for change in changes for key in change.replaced]
-    put = [(change.table, columns) for change in changes for columns in change.put]
-    return {
-        "gone_kinds": [kind for kind, _ in gone],
-        "gone_keys": [key for _, key in gone],
-        "old_kinds": [kind for kind, _ in old],
-        "old_keys": [key for _, key in old],
-        "kinds": [table.value for table, _ in put],
-        "keys": [_encode(key_of(table, columns)) for table, columns in put],
-        "contents": [_encode(columns) for _, columns in put],
-        "aside_kinds": [kind for kind, _ in set_aside],
-        "aside_keys": [key for _, key in set_aside],
-        "reasons": [each.reason.replace("\0", "") for each in aside],
+    """The arrays of `_COMMIT`, and the bytes of what is put."""
+    set_aside = [(each.table.value.encode(), _encode(key_of(each.table, each.row))) for each in aside]
+    gone, replaced, put = [*set_aside], [], []
+    for change in changes:
+        kind, table = change.table.value.encode(), change.table
+        gone += [(kind, _encode(key)) for key in change.gone]
+        replaced += [(kind, _encode(key)) for key in change.replaced]
+        put += [(kind, _encode(key_of(table, columns)), _encode(columns)) for columns in change.put]
+    values: dict[str, Any] = {}
+    for name, pairs in (("gone", gone), ("old", gone + replaced), ("aside", set_aside)):
+        values[f"{name}_kinds"] = _texts([kind for kind, _ in pairs])
+        values[f"{name}_keys"] = _Bytes(array([key for _, key in pairs]))
+    return values | {
+        "reasons": _texts([each.reason.replace("\0", "").encode(errors="replace") for each in aside]),
+        "kinds": _texts([kind for kind, _, _ in put]),
+        "keys": _Bytes(array([key for _, key, _ in put])),
+        "contents": _Bytes(array([content for _, _, content in put])),
+        "added": sum(len(key) + len(content) for _, key, content in put),
     }
 
 
