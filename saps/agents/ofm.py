@@ -79,6 +79,7 @@ class OfmAgent:
         """Hear of what happens at the broker."""
         node.rendezvous.subscriptions.on_change.append(self._filter_changed)
         node.rendezvous.publishers.on_stream.append(self._stateless.stream_changed)
+        node.rendezvous.publishers.on_policy.append(self._stateless.settle)
         node.rendezvous.trees.on_change.append(lambda topic: self._of(topic).group_changed(topic))
         datapath.receiver.on_heard = self._heard
         datapath.on_failed = self._failed

@@ -126,6 +126,10 @@ class Stateless:
         self.directory = directory(self._me.ref, sets, planes)
         self.epoch = epoch
         self._keys.use(EVERY_TOPIC, label)
+        self.settle()
+
+    def settle(self) -> None:
+        """Topics may go another way now: others have bits, or another policy holds."""
         for topic in list(self._open):
             self._settle(topic)
 

@@ -16,6 +16,7 @@ from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.simulated import OfmFaults
 from saps.ofm.stateless.address import EVERY_TOPIC
+from saps.policy.model import Policy, Verdict
 from tests.agents.switchovers import QUIET, TOPICS, Scene
 from tests.drawn import schedules
 
@@ -283,3 +284,21 @@ def test_who_got_it_by_alm_meanwhile_acknowledges_the_copy() -> None:
     assert datapath.counts["repeated"] == 0
     assert len(recorder.confirmed) == 2
     recorder.judge()
+
+
+def test_a_topic_that_a_policy_restricts_from_now_on_goes_by_alm() -> None:
+    """All brokers hold the key."""
+    made = scene(settings=MOST)
+    recorder, publisher = made.recorder, made.brokers[2]
+    recorder.subscribe(made.brokers[4], "#")
+    made.simulation.run(1)
+    recorder.publish(publisher, "a/b", 1)
+    recorder.publish(publisher, "x/y", 1)
+    made.simulation.run(1)
+    paths = made.ofm.datapaths[publisher.name]._paths
+    assert set(paths) == {"a/b", "x/y"}
+    policy = Policy(1, {"a": Verdict(brokers=frozenset({"b6"}))})
+    publisher.act(lambda: publisher.node.mesh.obey(policy))
+    assert set(paths) == {"x/y"}
+    publisher.act(lambda: publisher.node.mesh.obey(Policy(2)))
+    assert set(paths) == {"a/b", "x/y"}

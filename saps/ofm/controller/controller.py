@@ -355,6 +355,7 @@ class Controller:
 
     def _retry(self) -> None:
         """Something is free again: there may be room for what was refused."""
+        self.planes.retry()
         for topic in self._concerns.wanting:
             if (record := self.records.get(topic)) is not None and record.refusal and not record.blocked:
                 self._stale[topic] = None

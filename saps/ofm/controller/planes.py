@@ -59,8 +59,13 @@ class Planes:
         self._seen = ()
         self._watch()
 
+    def retry(self) -> None:
+        """Something is free again: there may be room for what was refused."""
+        if self._refusal is not None and not self.busy:
+            self._seen = ()
+
     def refuse(self, why: str) -> None:
-        """A switch has refused something of it: it goes, until something else is wished or the network changes."""
+        """A switch has refused something of it: it goes, until something is free, or wished, or the network changes."""
         self._refusal, self._former = why, self.layout
         self._ledger.set_aside({})
         self._head_for(None, [dict.fromkeys(self._held, _NOTHING)])

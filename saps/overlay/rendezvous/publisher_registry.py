@@ -65,6 +65,8 @@ class PublisherRegistry:
         """Listeners, called when this broker begins (True) or ceases to publish to a topic."""
         self.catch_up: Absent | None = None
         """Handles brokers that have missed publications or are lost."""
+        self.on_policy: list[Callable[[], None]] = []
+        """Called when `policy` has changed."""
         self.policy: Policy | None = None
         """The policy in force, if there is one: see `obey`."""
         self._publish = publish
@@ -132,6 +134,8 @@ class PublisherRegistry:
         no other broker carries it either."""
         self.policy = policy
         self.divide_again(self.streams)
+        for changed in self.on_policy:
+            changed()
 
     def permitted(self, topic: str, brokers: Iterable[BrokerRef]) -> list[BrokerRef]:
         """Return those brokers that may get a publication to the topic from here."""

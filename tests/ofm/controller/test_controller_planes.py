@@ -196,6 +196,30 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_leaves_nothing() -> No
     assert state(world).reason == "the controller has no planes (--planes 0)"
 
 
+def test_planes_that_had_no_room_are_laid_when_trees_have_gone() -> None:
+    network = ring(6)
+    world = world_of(network)
+    world.intent(EVERY_TOPIC, network.brokers)
+    world.run()
+    needed = max(switch.tables.entries for switch in world.fabric.switches.values()) - 5
+    network = ring(6)
+    world = world_of(network, rules(entries=max(needed, 12)))
+    topics = [f"t/{number}" for number in range(4)]
+    for topic in topics:
+        world.intent(topic, network.brokers)
+        world.run()
+    world.intent(EVERY_TOPIC, network.brokers)
+    world.run()
+    assert state(world).status is Status.REFUSED
+    for topic in topics:
+        world.forget(topic)
+        world.run()
+    world.tick(2.0)
+    world.run()
+    assert state(world).status is Status.CONSTRUCTED
+    check(world)
+
+
 def test_a_switch_without_room_for_the_planes_has_all_of_them_refused() -> None:
     network = ring(6)
     world = world_of(network, capacity=12)
