@@ -121,10 +121,8 @@ class Saver:
         touched, controller.touched = controller.touched, {}
         for topic in touched:
             self._write(topic)
-        picture = msgspec.convert(controller.topology.to_json(), Picture)
-        head = msgspec.json.encode(
-            Saved(version=controller.version, topology=picture, planes=_planes(controller), ofms=[])
-        )
+        picture, planes = controller.topology.picture, _planes(controller)
+        head = msgspec.json.encode(Saved(version=controller.version, topology=picture, planes=planes, ofms=[]))
         return head.removesuffix(b"]}") + b",\n".join(self._written.values()) + b"]}"
 
     def _write(self, topic: str) -> None:

@@ -176,6 +176,11 @@ class Topology:
         """All brokers, ascending, each with its place (see `where`)."""
         return {broker: self.where(broker) for broker in sorted(self._brokers)}
 
+    @property
+    def redundant(self) -> int:
+        """Links beyond those of a spanning tree of each piece: 0, if the network has no cycle."""
+        return len(self.links) - len(self._switches) + len({self.piece(dpid) for dpid in self._switches})
+
     def is_up(self, port: Port) -> bool:
         """Its switch is there and nobody has said that the port is down."""
         ports = self._switches.get(port.dpid)
@@ -228,9 +233,10 @@ class Topology:
 
     # -- as plain data
 
-    def to_json(self) -> dict[str, Any]:
-        """The whole picture as plain data for `json.dumps`; switches are 16 hexadecimal digits, as in Ryu's API."""
-        picture = Picture(
+    @property
+    def picture(self) -> Picture:
+        """The whole; switches are 16 hexadecimal digits, as in Ryu's API."""
+        return Picture(
             version=self.version,
             switches=[
                 _Switch(f"{dpid:016x}", [_PortState(port, ports[port]) for port in sorted(ports)])
@@ -240,7 +246,10 @@ class Topology:
             hosts=[_Host(host, _End.of(place)) for host, place in sorted(self._places.items())],
             brokers=[_Broker(broker.ip, broker.mac, broker.port) for broker in sorted(self._brokers)],
         )
-        data: dict[str, Any] = msgspec.to_builtins(picture)
+
+    def to_json(self) -> dict[str, Any]:
+        """The picture as plain data for `json.dumps`."""
+        data: dict[str, Any] = msgspec.to_builtins(self.picture)
         return data
 
     @classmethod

@@ -27,10 +27,10 @@ from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import request_handler as request_handler
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import HostMoved, Intent, SwitchUp, TablesRead
+from saps.ofm.controller.events import HostMoved, Intent, Settled, SwitchUp, TablesRead
 from saps.ofm.controller.program import OfcProgram, northbound_tls, tls
 from saps.ofm.flows.tables import Tables
-from saps.ofm.network.topology import BrokerAddress, Port
+from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.northbound.driver import server
 from saps.ofm.northbound.driver.client import Client, NorthboundError, UnreachableError
 from saps.ofm.northbound.driver.server import NorthboundServer
@@ -70,6 +70,23 @@ async def test_metrics_and_health_are_there() -> None:
     assert 'saps_controller_ofms{status="constructing"} 1.0' in text
     assert 'saps_controller_switches{state="away"} 1.0' in text
     assert 'saps_controller_flow_budget{switch="0000000000000001"} 1000.0' in text
+
+
+async def test_a_network_with_cycles_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    service = ControllerService(Controller(rules()), grace=1.0)
+    ring = [Link.of(Port(a, 1), Port(b, 2)) for a, b in ((1, 2), (2, 3), (3, 1))]
+    for dpid in (1, 2, 3):
+        service.handle(SwitchUp(dpid, {1: True, 2: True}))
+    for link in ring[:2]:
+        service.link_up(link)
+    service.handle(Settled({1, 2, 3}, set(ring[:2])))
+    assert "cycles" not in caplog.text
+    service.link_up(ring[2])
+    service.link_up(ring[2])
+    assert caplog.text.count("the network has cycles (links beyond a tree: 1)") == 1
+    service.link_down(ring[0])
+    service.link_up(ring[0])
+    assert caplog.text.count("the network has cycles") == 2
 
 
 async def test_a_switch_that_comes_and_goes_at_once_leaves_no_coroutine_behind() -> None:

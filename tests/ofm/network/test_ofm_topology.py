@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +166,15 @@ def test_a_second_broker_on_a_host_has_its_place() -> None:
     assert topology.brokers == {other: Port(1, 5)}
     topology.port_status(1, 5, up=False)
     assert topology.brokers == {other: None}
+
+
+@given(networks(), st.data())
+def test_pieces_and_redundant_links_are_those_of_the_graph(network: Network, data: st.DataObject) -> None:
+    topology = network.topology
+    for link in data.draw(st.sets(st.sampled_from(topology.links))) if topology.links else ():
+        topology.link_down(*link)
+    graph = nx.Graph((link.a.dpid, link.b.dpid) for link in topology.links)
+    graph.add_nodes_from(topology.switches)
+    pieces = list(nx.connected_components(graph))
+    assert {dpid: topology.piece(dpid) for dpid in graph} == {dpid: min(piece) for piece in pieces for dpid in piece}
+    assert topology.redundant == len(topology.links) - len(nx.minimum_spanning_tree(graph).edges)

@@ -87,6 +87,8 @@ class ControllerService(RequestHandler):
         """Versions of the network and of the states that the state file has, or soon will have."""
         self._sought = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cyclic = False
+        """It has been said that the network has cycles."""
         self.on_change: Callable[[], None] | None = None
         """Called when what a standby must know has changed."""
         self.on_slave: Callable[[], None] | None = None
@@ -166,6 +168,8 @@ class ControllerService(RequestHandler):
             self.on_change()
         if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
+        if isinstance(event, LinkChanged | Settled) and self.machine.network.settled:
+            self._cyclic = _warn_of_cycles(self.machine.topology.redundant, self._cyclic)
 
     def saved(self) -> bytes:
         """What a restart, or a standby, goes on from."""
@@ -340,3 +344,15 @@ class ControllerService(RequestHandler):
 def _write(path: Path, data: bytes) -> None:
     with replacing(path) as file:
         file.write(data)
+
+
+def _warn_of_cycles(redundant: int, told: bool) -> bool:
+    """What is not of a tree goes by `NORMAL`, which floods: on a cycle without an end. `redundant`: links beyond a
+    tree; `told`: it was said already. Says whether it has been said."""
+    if redundant and not told:
+        logger.warning(
+            "the network has cycles (links beyond a tree: %d): trees are safe, but the switches' own traffic goes "
+            "round without an end unless they run a spanning tree protocol",
+            redundant,
+        )
+    return bool(redundant)
