@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Iterable
 from typing import Annotated, Any, NamedTuple
@@ -94,6 +93,8 @@ class _Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
+            import difflib  # here: most commands are right
+
             near = difflib.get_close_matches(args[0], COMMANDS)
             hint = f"did you mean {' or '.join(near)}?" if near else "saps --help lists them"
             typer.echo(f"saps: there is no command {args[0]!r}; {hint}", err=True)

@@ -7,7 +7,6 @@ names, which the others pass over.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -177,6 +176,8 @@ class Program(Generic[S]):
 
 def unknown(name: str, entry: Given, known: Iterable[str]) -> SettingError:
     """What is said of a name that no setting has."""
+    import difflib  # here: a broker that starts needs none
+
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7) or [
         full for full in known if full.endswith("." + name)

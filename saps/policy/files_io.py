@@ -10,7 +10,6 @@ from saps.config.knobs import SettingError
 from saps.frontend.mqtt.access.faults import FileError
 from saps.policy.model import Policy, StaleError, merged
 from saps.policy.toml_file import parse_toml
-from saps.policy.xml_file import parse_xml
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +46,20 @@ class PolicyFiles:
         return True
 
 
+def _parse(text: str, suffix: str) -> Policy:
+    """Raises `FileError`."""
+    if suffix == ".xml":
+        from saps.policy.xml_file import parse_xml  # here: a broker that starts needs none
+
+        return parse_xml(text)
+    return parse_toml(text)
+
+
 def _read(setting: str, file: Path, before: Policy | None = None) -> Policy:
     try:
         data = file.read_bytes()
         text = data.decode()
-        policy = parse_xml(text) if file.suffix == ".xml" else parse_toml(text)
+        policy = _parse(text, file.suffix)
         return policy if before is None else policy.after(before)
     except OSError as error:
         raise SettingError(setting, f"cannot read {file}: {error.strerror}") from None

@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 PARTIAL = ".partial"
 """Suffix of a file that is being written. Its name begins with a dot, so that Spark and others ignore it."""
+PRIVATE = 0o600
+"""Mode of a file that only its owner reads."""
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from saps.runtime.atomic_file import PRIVATE
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import moment
 from saps.storage.driver.database import needing_psycopg
-from saps.storage.driver.files import PRIVATE, make, publish, reader_of, told
+from saps.storage.driver.files import make, publish, reader_of, told
 from saps.storage.driver.marks import Mark, Marks, mark_path, read_marks, shortfall
 from saps.storage.driver.reading import Reader
 from saps.storage.driver.sqlite import FileRecords

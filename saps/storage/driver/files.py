@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from saps.runtime.atomic_file import sync_directory
+from saps.runtime.atomic_file import PRIVATE, sync_directory
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import Moment
 from saps.storage.driver.engine import Aside, Change
@@ -36,7 +36,6 @@ APPLICATION_ID = 0x53415053
 """``SAPS``, in the file's header."""
 FORMAT = 3
 """Raised when a file can no longer be read by an earlier version."""
-PRIVATE = 0o600
 
 
 @contextmanager

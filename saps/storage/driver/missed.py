@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from saps.storage.driver.files import PRIVATE
+from saps.runtime.atomic_file import PRIVATE
 
 
 class FileSegment:

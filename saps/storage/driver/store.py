@@ -6,15 +6,18 @@ import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from saps.storage.commits import Commits
-from saps.storage.driver.database import Database
-from saps.storage.driver.files import Sync
 from saps.storage.driver.writer import NoFile, Writer, later_on
 from saps.storage.error import StorageFault
 from saps.storage.journal import Journal
 from saps.storage.place import Server
 from saps.storage.saved import Saved
+
+if TYPE_CHECKING:
+    from saps.storage.driver.database import Database
+    from saps.storage.driver.files import Sync
 
 
 class Store:
@@ -61,6 +64,8 @@ class Store:
         self.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
 
     def _open(self, place: Path | Server, sync: Sync) -> Database:
+        from saps.storage.driver.database import Database  # here: a broker without storage needs no SQLite
+
         database = Database(place, sync)
         try:
             self.saved = database.load()

@@ -7,10 +7,13 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from saps.storage.commits import Commits
-from saps.storage.driver.database import Database
 from saps.storage.journal import Batch
+
+if TYPE_CHECKING:
+    from saps.storage.driver.database import Database
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -147,6 +146,8 @@ def _choice(values: Mapping[str, object]) -> str:
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
+    import difflib  # here: a broker that starts needs none
+
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
     return f"{key!r} is not known here; {hint}"
