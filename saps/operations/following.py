@@ -63,7 +63,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     broker: str
     what: str
     """``in``, ``out``: a packet from, to the client. ``published``, ``arrived``: a message at this broker, from a
-    client of it or from another broker. ``lost``, ``refused``, ``not delivered``: and why."""
+    client of it or from another broker. ``lost``, ``refused``, ``not delivered``: and why;
+    without QoS and size if ``refused``."""
     client: str = ""
     packet: str = ""
     """``PUBLISH`` and so on."""

@@ -13,9 +13,13 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from saps.broker.broker import Broker
+from saps.cli.look.audit import audit_table
+from saps.cli.look.follow import shown
 from saps.config.sources_io import load
 from saps.local.batch import Batch
 from saps.messages import Message
+from saps.operations.audit import Entry
+from saps.operations.following import Event
 from tests.cli.test_terminal import ANY, PATIENCE, answer, refusal, saps, web
 
 
@@ -79,10 +83,10 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
     here = ("--web", web(brokers[0]))
     done = await saps("ban", "address", "192.0.2.7/24", "--for", "2h", "--reason", "scans", *here)
     assert re.match(r"the address 192\.0\.2\.0/24 is banned at 2 brokers until 20", done.stdout)
-    shown = (await saps("ban", "--web", web(brokers[1]))).stdout
-    assert "1 ban" in shown
-    assert "scans" in shown
-    assert "192.0.2.0/24" in shown
+    listed = (await saps("ban", "--web", web(brokers[1]))).stdout
+    assert "1 ban" in listed
+    assert "scans" in listed
+    assert "192.0.2.0/24" in listed
     done = await saps("ban", "address", "192.0.2.0/24", "--lift", *here)
     assert done.stdout == "the address 192.0.2.0/24 is banned no more, at 2 brokers\n"
     assert answer(await saps("ban", "--json", *here))["bans"] == []
@@ -98,9 +102,9 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
         "ban from elsewhere",
         "ban lifted elsewhere",
     }
-    shown = (await saps("audit", *here)).stdout
-    assert "anonymous (administrator)" in shown
-    assert "address 192.0.2.0/24" in shown
+    listed = (await saps("audit", *here)).stdout
+    assert "anonymous (administrator)" in listed
+    assert "address 192.0.2.0/24" in listed
 
 
 async def test_a_topic_is_followed_from_the_terminal(brokers: list[Broker]) -> None:
@@ -113,3 +117,13 @@ async def test_a_topic_is_followed_from_the_terminal(brokers: list[Broker]) -> N
     here = ("--web", web(brokers[0]))
     assert "--client, --filter or both" in refusal(await saps("follow", *here))
     assert "not a topic filter" in refusal(await saps("follow", "--filter", "#/a", *here))
+
+
+def test_of_a_refused_publication_neither_qos_nor_size_is_said() -> None:
+    event = Event(at=0.0, broker="b1", what="refused", client="c", packet="PUBLISH", topic="air", why="no right")
+    assert shown(event).plain.endswith("b1 refused c PUBLISH air: no right")
+
+
+def test_an_order_by_signal_is_not_said_to_be_anonymous() -> None:
+    rows = audit_table([Entry(at=0.0, broker="b1", what="reload", source="signal")], "1 entry")
+    assert [str(cell) for cell in rows.columns[1].cells] == ["a signal"]

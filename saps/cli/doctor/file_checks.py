@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ SOON = 7 * 86400.0
 """Seconds before its end from which a certificate is worth a word; less for one that does not live four times as long,
 as brokers do (`saps.identity.live`)."""
 READABLE = "make it, or name another file; the broker's user must be able to read it"
+MEND = "mend that line, or name another file"
 UNNAMED = "unnamed"
 """Stands for a name that is given by ``--name`` alone."""
 
@@ -34,7 +36,7 @@ def files(settings: BrokerSettings) -> Iterator[Finding]:
         try:
             read(settings)
         except SettingError as error:
-            found.append(fault(error.setting, error.message, READABLE))
+            found.append(unusable(error.setting, error.message))
     found += _extras(settings)
     yield from found or [good("files", "all that are named can be used")]
 
@@ -79,12 +81,17 @@ def folders(settings: BrokerSettings) -> Iterator[Finding]:
             yield good(setting, f"{folder} can be written")
 
 
+def unusable(setting: str, reason: str) -> Finding:
+    """A file that is not there, or a line of it that is wrong."""
+    return fault(setting, reason, MEND if re.search(r":\d+: ", reason) else READABLE)
+
+
 def _access(settings: BrokerSettings) -> Iterator[Finding]:
     try:
         read_files(settings.auth.options(), settings.tls_options())
     except AccessError as error:
         for each in error.faults:
-            yield fault(each.setting, each.reason, READABLE)
+            yield unusable(each.setting, each.reason)
 
 
 def _links(settings: BrokerSettings) -> None:

@@ -43,10 +43,11 @@ def audit_table(entries: Iterable[Entry], title: str) -> Table:
     """An entry a line."""
     shown = table(title, ("when", "who", "from", "at broker", "what", "about", "details"))
     for entry in entries:
-        who = (entry.who or "anonymous") + (f" ({entry.role})" if entry.role else "")
+        signal = entry.who is None and entry.source == "signal"
+        who = ("a signal" if signal else entry.who or "anonymous") + (f" ({entry.role})" if entry.role else "")
         left_out = f"{entry.left_out} more of this address" if entry.left_out else ""
         change = " -> ".join(msgspec.json.encode(each).decode() for each in (entry.before, entry.after) if each)
         details = "; ".join(part for part in (entry.reason, change, left_out) if part)
-        texts = (who, entry.source, entry.broker, entry.what, entry.subject, details)
+        texts = (who, "" if signal else entry.source, entry.broker, entry.what, entry.subject, details)
         shown.add_row(clock(entry.at), *[safe(text) for text in texts])
     return shown

@@ -57,6 +57,6 @@ def shown(event: Event) -> Text:
     """``18:04:11 b1 in sensor-7 PUBLISH air/x QoS 1 4 B '21.5': number 3``."""
     parts = [clock(event.at)[11:19], event.broker, event.what, event.client, event.packet, event.topic]
     if event.topic:
-        parts += [f"QoS {event.qos}", size(event.size)]
+        parts += [] if event.what == "refused" else [f"QoS {event.qos}", size(event.size)]
     line = " ".join(part for part in parts if part) + (f" {event.text!r}" if event.text else "")
     return safe(line + (f": {event.why}" if event.why else ""), STYLES.get(event.what, ""))

@@ -146,6 +146,9 @@ async def test_who_must_log_in_gets_a_form_and_a_clear_refusal(start: Start, tmp
         told = "document.getElementById('login-fault').innerText"
         assert await page.run(told) == "Sign in to see this broker."
         await page.screenshot(tmp_path / "login.png")
+        assert await page.run(AXE) == []
+        heights = "[...document.querySelectorAll('#login input')].map((field) => field.offsetHeight)"
+        assert max(await page.run(heights)) < 60
         for password, done in (("guess", f"{told}.includes('bad user name or password')"), ("secret", READY)):
             await fields(page, **{"login-user": "ann", "login-password": password})
             await page.run("document.querySelector('#login button').click()")

@@ -50,7 +50,7 @@ function status() {
     fill(by("login-fault"), again ? store.fault : "Sign in to see this broker.");
     if (!by("login").contains(document.activeElement)) by("login-user").focus();
   }
-  const state = store.locked ? ["warn", "log in"] : lost ? ["bad", "no connection, last seen"] : !store.connected ? ["bad", store.fault ?? "no connection yet"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];
+  const state = store.locked ? ["warn", "log in"] : lost ? ["bad", "no connection, last seen"] : !store.connected ? store.fault ? ["bad", store.fault] : ["warn", "connecting"] : store.fault ? ["warn", store.fault] : store.complete ? ["ok", "live"] : ["warn", "not all brokers answer"];
   fill(by("status"), h("i.dot", { class: state[0] }), h("span", {}, state[1]), store.at ? h("time", {}, clock(store.at)) : null);
   by("seen-from").textContent = store.seenFrom ? `seen from ${store.seenFrom}` : "";
 }

@@ -20,8 +20,8 @@ export class ClientsView {
     this.changed = changed;
     this.client = null;
     this.found = null;
-    this.search = h("input", { type: "search", placeholder: "Client, user or address", "aria-label": "Search clients", oninput: () => this.#soon() });
-    this.filter = h("input", { type: "search", placeholder: "Subscribed to topic or filter", "aria-label": "Subscribed to", oninput: () => this.#soon() });
+    this.search = h("input", { type: "search", placeholder: "Client, user, address", "aria-label": "Search clients", oninput: () => this.#soon() });
+    this.filter = h("input", { type: "search", placeholder: "Subscribed to topic", "aria-label": "Subscribed to", oninput: () => this.#soon() });
     this.state = h("select", { "aria-label": "State", onchange: () => this.#anew() }, ...[["", "here or away"], ["connected", "connected"], ["away", "away"]].map(([value, text]) => h("option", { value }, text)));
     this.sort = h("select", { "aria-label": "Sort", onchange: () => this.#anew() }, ...Object.entries(SORTS).map(([value, text]) => h("option", { value }, text)));
     this.total = h("span.hint", { role: "status" });
@@ -201,7 +201,7 @@ export class ClientsView {
       fill(this.beside, h("h2", {}, bans.length ? plural(bans.length, "ban") : "Nobody is banned"),
         h("ul.plain", {}, bans.map((ban) => h("li", {}, h("b", {}, `${ban.kind} ${ban.name}`), h("small", {}, ` ${ban.until ? `until ${when(ban.until)}` : "until lifted"}${ban.by ? `, by ${ban.by}` : ""}${ban.reason ? `: ${ban.reason}` : ""} `),
           this.may("administrator") ? h("button.small", { onclick: () => lift(ban) }, `Lift`) : null))),
-        log ? [h("h3", {}, "Who changed what"), log.entries.length ? h("ol.plain", {}, log.entries.map((entry) => h("li", {}, h("time", {}, when(entry.at)), " ", h("b", {}, entry.who ?? "anonymous"), ` ${entry.what} `, h("span", {}, entry.subject ?? ""), h("small", {}, ` at ${entry.broker}${entry.source ? ` from ${entry.source}` : ""}`)))) : h("p.hint", {}, "Nothing since the brokers started.")] : null);
+        log ? [h("h3", {}, "Who changed what"), log.entries.length ? h("ol.plain", {}, log.entries.map((entry) => h("li", {}, h("time", {}, when(entry.at)), " ", h("b", {}, entry.who ?? (entry.source === "signal" ? "a signal" : "anonymous")), ` ${entry.what} `, h("span", {}, entry.subject ?? ""), h("small", {}, ` at ${entry.broker}${entry.source && entry.source !== "signal" ? ` from ${entry.source}` : ""}`)))) : h("p.hint", {}, "Nothing since the brokers started.")] : null);
     } catch (error) {
       if (!this.client) fill(this.beside, h("p.warning", {}, error.message));
     }

@@ -68,6 +68,6 @@ export class Follow {
   #row(event) {
     const about = [event.broker, event.client, event.packet, event.topic].filter(Boolean).join(" ");
     return h("li", { class: BAD.includes(event.what) ? "bad" : "" }, h("time", {}, clock(event.at)), " ", h("b", {}, event.what), ` ${about} `,
-      event.topic ? h("small", {}, `QoS ${event.qos ?? 0}, ${bytes(event.size ?? 0)} `) : null, event.text ? h("code", {}, event.text) : null, event.why ? h("span", {}, ` ${event.why}`) : null);
+      event.topic && event.what !== "refused" ? h("small", {}, `QoS ${event.qos ?? 0}, ${bytes(event.size ?? 0)} `) : null, event.text ? h("code", {}, event.text) : null, event.why ? h("span", {}, ` ${event.why}`) : null);
   }
 }

@@ -294,7 +294,7 @@ const meshStyle = (color) => [
   { selector: "node:childless", style: { width: "data(size)", height: "data(size)", "background-color": "data(color)", label: "data(label)", color: color.text, "font-size": color.caption, "text-valign": "bottom", "text-margin-y": 3, "min-zoomed-font-size": 7, "border-width": 0, "overlay-opacity": 0 } },
   { selector: "node[state = 'here']", style: { "border-width": 5, "border-style": "double", "border-color": color.text } },
   { selector: "node[state = 'gone']", style: { "background-color": color.line, "border-width": 1, "border-style": "dashed", "border-color": color.dim, color: color.dim } },
-  { selector: "node[state = 'held']", style: { "background-color": color.warn, "border-width": 2, "border-color": color.text } },
+  { selector: "node[state = 'held']", style: { "shape": "diamond", "background-color": color.warn, "border-width": 2, "border-color": color.text } },
   { selector: "node:parent", style: { label: "data(label)", shape: "round-rectangle", "background-color": "data(color)", "background-opacity": 0.07, "border-color": "data(color)", "border-opacity": 0.45, "border-width": 1, padding: 16, color: color.dim, "font-size": 14, "font-weight": 600, "min-zoomed-font-size": 6, "text-valign": "top", "text-margin-y": -3, events: "no" } },
   { selector: "edge", style: { width: 1, "line-color": color.dim, opacity: 0.35, "curve-style": "straight", events: "no" } },
   { selector: "edge[far = 1]", style: { "line-color": color.accent, opacity: 0.28 } },

@@ -29,7 +29,7 @@ export class MessagesView {
     this.fault = h("p.bad", { role: "alert" });
     element.append(h("div.page.messages-page", {},
       h("h2", {}, "Publish"),
-      h("form", { onsubmit: (event) => { event.preventDefault(); this.publish(); } }, h("div.bar", {}, this.topic, this.qos, h("label.check", {}, this.retain, " retain"), h("button", {}, "Publish")), this.payload, this.told),
+      h("form", { onsubmit: (event) => { event.preventDefault(); this.publish(); } }, h("div.bar", {}, this.topic, this.qos, h("label.check", {}, this.retain, " retain")), this.payload, h("div.bar", {}, h("button", {}, "Publish"), this.told)),
       h("h2", {}, "Subscribe"),
       h("form", { onsubmit: (event) => { event.preventDefault(); if (this.stopping) this.stop(); else this.subscribe(); } }, h("div.bar", {}, this.filter, this.start, this.said)),
       this.messages,
