@@ -60,8 +60,7 @@ class Controller:
         self.records: dict[str, Record] = {}
         """OFMs that are wished for, or not yet gone, by topic."""
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
-        most = rules.planes if rules.coding is None else 0
-        self.planes = Planes(self.network, self.admission.ledger, rules.loopback, most)
+        self.planes = Planes(self.network, self.admission.ledger, rules)
         """Of stateless delivery."""
         self.version = 0
         """Of the latest state told."""

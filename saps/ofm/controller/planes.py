@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from operator import is_not
 
+from saps.ofm.controller.admission import Rules
 from saps.ofm.flows.budget import Ledger, OverBudgetError
-from saps.ofm.flows.plan import PLANES, Loopback
+from saps.ofm.flows.plan import PLANES
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.network import Network
 from saps.ofm.network.topology import BrokerAddress
@@ -28,9 +30,8 @@ _NOTHING = Tables()
 class Planes:
     """What is wished for, what the switches shall hold at this moment, and what comes next."""
 
-    def __init__(self, network: Network, ledger: Ledger, loopback: Loopback, most: int) -> None:
-        """`most`: planes at most; 0: there is no stateless delivery."""
-        self._network, self._ledger, self._loopback, self._most = network, ledger, loopback, most
+    def __init__(self, network: Network, ledger: Ledger, rules: Rules) -> None:
+        self._network, self._ledger, self._rules = network, ledger, rules
         self.brokers: frozenset[BrokerAddress] | None = None
         """Whom it shall reach; None: it is not wished for."""
         self.sets: tuple[tuple[BrokerAddress | None, ...], ...] = ()
@@ -47,6 +48,8 @@ class Planes:
         self._refusal: str | None = None
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.NONE)
         """As last told."""
+        self._described: tuple[tuple[object, ...], OfmState] | None = None
+        """The state, and what it was made of."""
 
     @property
     def busy(self) -> bool:
@@ -122,16 +125,18 @@ class Planes:
         if self.brokers is None:
             self.sets = ()
             return None
-        if not self._most:
-            raise ValueError("the controller has no planes (--planes 0)")
-        if ":" not in self._loopback.ip:
+        rules = self._rules
+        if not rules.planes or rules.coding is not None:
+            raise ValueError("the controller has no planes (--planes 0, or coded addresses)")
+        if ":" not in rules.loopback.ip:
             raise ValueError("stateless delivery is for IPv6 (--loopback, --ofm-range)")
         self.sets = assign(self.sets, sorted(self.brokers))
         if len(self.sets) > SETS:
             raise ValueError(f"more than {SETS * BITS} brokers")
         before = self.layout.planes if self.layout is not None else ()
-        planes = lay_planes(self._network.topology, reachable(self._network.topology, self.brokers), self._most, before)
-        return Layout(self.sets, tuple(planes), loopback=self._loopback)
+        here = reachable(self._network.topology, self.brokers)
+        planes = lay_planes(self._network.topology, here, rules.planes, before)
+        return Layout(self.sets, tuple(planes), loopback=rules.loopback)
 
     def _watch(self) -> None:
         """Has the network keep the places of the brokers it is concerned with."""
@@ -152,7 +157,7 @@ class Planes:
         self.brokers, self.sets = frozenset(brokers), tuple(map(tuple, sets))
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.UPDATING, version=version)
         try:
-            self.layout = Layout(self.sets, tuple(planes), loopback=self._loopback)
+            self.layout = Layout(self.sets, tuple(planes), loopback=self._rules.loopback)
             self._held = tables(self.layout)
             self._ledger.set_aside(self._held)
         except (ValueError, TooFewTablesError, OverBudgetError):
@@ -163,7 +168,14 @@ class Planes:
         self._waiting = frozenset(self._held)
 
     def describe(self) -> OfmState:
-        """The state now."""
+        """The state now. Made anew only when something has changed: it is asked for at every event."""
+        version = self._network.topology.version
+        made_of = (self.brokers, self.layout, self._former, self.busy, self._refusal, version, self.state)
+        if self._described is None or any(map(is_not, self._described[0], made_of)):
+            self._described = made_of, self._describe()
+        return self._described[1]
+
+    def _describe(self) -> OfmState:
         status, reason = Status.UPDATING if self.state.planes else Status.CONSTRUCTING, self._refusal
         missing = [broker for broker in self.brokers or () if self._network.topology.where(broker) is None]
         planes = self._working()

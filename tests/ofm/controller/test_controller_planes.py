@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_refused_with_the_reason_and_leaves_nothing() -> No
     assert {switch.tables.entries for switch in world.fabric.switches.values()} == {5}
     world = world_of(network, rules(planes=0))
     world.intent(EVERY_TOPIC, network.brokers)
-    assert state(world).reason == "the controller has no planes (--planes 0)"
+    assert state(world).reason == "the controller has no planes (--planes 0, or coded addresses)"
 
 
 def test_planes_that_had_no_room_are_laid_when_trees_have_gone() -> None:
