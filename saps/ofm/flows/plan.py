@@ -181,10 +181,10 @@ def plan(
     Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
     silent = frozenset(silent).intersection(tree.brokers)
     muted = frozenset(muted).intersection(tree.brokers)
-    six = _version(ofm.address.ip)
+    version = _version(ofm.address.ip)
     brokers: dict[int, list[tuple[int, BrokerAddress]]] = {}
     for broker, place in tree.brokers.items():
-        if _version(broker.ip) != six:
+        if _version(broker.ip) != version:
             raise ValueError(f"broker {broker.ip} cannot take part in {ofm.address}: another IP version")
         if at is None or place.dpid in at:
             brokers.setdefault(place.dpid, []).append((place.port, broker))
@@ -209,7 +209,7 @@ def replanned(before: Plan | None, ofm: Ofm, tree: Tree, silent: Iterable[Broker
     at |= {
         each.brokers[broker].dpid for broker in before.silent ^ silent for each in (old, tree) if broker in each.brokers
     }
-    if tree.spread:  # its name for a neighbour is at both ends
+    if tree.spread:  # weights and names of groups may change at either end of any link
         at |= {end.dpid for link in tree.links for end in link}
     part = plan(ofm, tree, silent, at=at)
     switches = tree.switches
