@@ -106,7 +106,7 @@ class OverlayNode:
         sessions = Sessions(port, calls, directory, stamps.later, lambda: self.joined, self._alone, patience, copies)
         sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
-        replicas = Replicas(port, calls, sessions, source, delivery.waiting, port.timers.wall)
+        replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.sync, sessions.rows, replicas
         delivery.catch_up.returned.adopted = replicas.heritage
         return sessions, replicas

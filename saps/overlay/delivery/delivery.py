@@ -85,3 +85,8 @@ class Delivery:
         """Something that matches has come or was published here, and has not gone on yet."""
         topics = {*self.inbox.waiting(), *(t for t, stream in self._publishers.streams.items() if stream.queue)}
         return any(matches(topic_filter, topic) for topic in topics for topic_filter in topic_filters)
+
+    def queued(self) -> Callable[[], bool]:
+        """Does something that has been published here until now wait for its topic's subscribers to be known?"""
+        queues = [(stream, stream.queue) for stream in self._publishers.streams.values() if stream.queue]
+        return lambda: any(stream.queue is queue for stream, queue in queues)

@@ -424,9 +424,10 @@ def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origi
     kept = [copy for copy in waiting if origin_of(copy[0], life) not in acknowledged]
     if len(kept) < len(waiting):
         session.queue.replace(kept)
-    for packet_id, copy in window.inflight.items():
-        if copy is not None and copy[0].share is None and origin_of(copy[0], life) in acknowledged:
-            hit("acknowledged to the broker of a branch")
-            window.elsewhere[packet_id] = copy
+    inflight = [(packet_id, copy) for packet_id, copy in window.inflight.items() if copy is not None]
+    found = {i: copy for i, copy in inflight if not copy[0].share and origin_of(copy[0], life) in acknowledged}
+    if found:
+        hit("acknowledged to the broker of a branch")
+        window.elsewhere = (window.elsewhere or {}) | found
     if session.outbound is None:
         window.settle()

@@ -23,7 +23,7 @@ class Window:
         self.repeats: dict[int, Copy] | None = None
         """What of it is still to be sent again on the present connection, newest first."""
         self.next_id = 1
-        self.elsewhere: dict[int, Copy] = {}
+        self.elsewhere: dict[int, Copy] | None = None
         """What of it the client has acknowledged to another broker."""
 
     def take_ids(self, count: int) -> Sequence[int]:
@@ -83,12 +83,12 @@ class Window:
     def settle(self) -> None:
         """There is no connection: what was acknowledged elsewhere is not sent again. Of QoS 2 PUBREL is due, as the
         client may have got it here, too, and keep the identifier."""
-        for packet_id, copy in self.elsewhere.items():
+        elsewhere, self.elsewhere = self.elsewhere or {}, None
+        for packet_id, copy in elsewhere.items():
             if self.inflight.get(packet_id) is copy:
                 self.forget(packet_id)
                 if copy[1].qos == 2:
                     self.inflight[packet_id] = None
-        self.elsewhere.clear()
 
     def give_back(self, closed: bool) -> list[Batch]:
         """What is in flight on behalf of a group and may go to another member: it is not in flight any more. A QoS 2

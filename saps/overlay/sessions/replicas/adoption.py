@@ -3,8 +3,9 @@
 1. It claims each client in the directory, with the owner's stamp and one more: any CONNECT counts as later. Whoever
    asks for the session meanwhile is told to wait.
 2. It has the sessions begin, with their subscriptions. They take in what is published from now on.
-3. When these have been taken up everywhere it asks all brokers for what the owner has missed (`Inherit`): what it had
-   not acknowledged, and what has been published for it since. All that it had acknowledged is in the copy.
+3. When these have been taken up everywhere, and all has left that was published here before, it asks all brokers for
+   what the owner has missed (`Inherit`): what it had not acknowledged, and what has been published for it since. All
+   that it had acknowledged is in the copy.
 4. It waits until what was published meanwhile has come, and completes the sessions: first what is in the copy, then
    the rest in each publisher's order, each once.
 5. The sessions are in use; what the directory knows of later or earlier ones is settled as after a partition.
@@ -15,7 +16,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
+from saps.marks import hit
 from saps.mesh import Arrival
 from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
@@ -44,6 +47,16 @@ ATTENDED, AGAIN = 40, 0.05
 it. (It may wait for this one.)"""
 
 
+class Publications(Protocol):
+    """The publications under way at this broker (`saps.overlay.delivery.delivery`)."""
+
+    def waiting(self, topic_filters: list[str]) -> bool:
+        """Something that matches has come or was published here, and has not gone on yet."""
+
+    def queued(self) -> Callable[[], bool]:
+        """Does something that has been published here until now wait for its topic's subscribers to be known?"""
+
+
 class _Adopted:
     """One session on its way."""
 
@@ -62,7 +75,7 @@ class Adoption:
         port: Port,
         calls: RangeCalls,
         sessions: Sessions,
-        waiting: Callable[[list[str]], bool],
+        publications: Publications,
         serial: int,
         copy: Copy,
         done: Callable[[], None],
@@ -71,7 +84,7 @@ class Adoption:
         self._port = port
         self._calls = calls
         self._sessions = sessions
-        self._waiting = waiting
+        self._publications = publications
         self._serial = serial
         self.owner = copy.owner
         self._copy = copy
@@ -125,6 +138,15 @@ class Adoption:
     def _subscribed(self) -> None:
         self._unsubscribed -= 1
         if not self._unsubscribed:
+            self._await_own(self._publications.queued(), self._port.now + self._sessions.patience)
+
+    def _await_own(self, queued: Callable[[], bool], limit: float) -> None:
+        """What was published here before the sessions began, and waits for its topic's subscribers to be known, is not
+        in the log yet that tells what the owner has missed."""
+        if queued() and self._port.now < limit:
+            hit("an heir's own publications are queued")
+            self._port.after(0.02, lambda: self._await_own(queued, limit))
+        else:
             self._inherit()
 
     # ---- what the owner has missed
@@ -161,7 +183,8 @@ class Adoption:
             for sender, body in frames:
                 host.make_up(self.clients, batch_of(body, sender))
         limit = self._port.now + self._sessions.patience
-        Settling(self._port, self._calls, self._waiting, list(self._filters), limit, lambda: True, self._complete)
+        waiting, filters = self._publications.waiting, list(self._filters)
+        Settling(self._port, self._calls, waiting, filters, limit, lambda: True, self._complete)
 
     def _complete(self) -> None:
         self._over = True

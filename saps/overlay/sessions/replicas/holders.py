@@ -23,7 +23,7 @@ from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAn
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.adoption import Adoption
+from saps.overlay.sessions.replicas.adoption import Adoption, Publications
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.restored import Restored
 from saps.overlay.sessions.replicas.shelf import Shelf
@@ -67,14 +67,14 @@ class Replicas:
         calls: RangeCalls,
         sessions: Sessions,
         source: Source,
-        waiting: Callable[[list[str]], bool],
+        publications: Publications,
         wall: Callable[[], float],
     ) -> None:
-        """`waiting` as for `saps.overlay.sessions.migration.migration.Migrations`; `wall`: seconds since the epoch."""
+        """`wall`: seconds since the epoch."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
-        self._waiting = waiting
+        self._publications = publications
         self._wall = wall
         self.source = source
         self.shelf = Shelf()
@@ -280,7 +280,7 @@ class Replicas:
                 self._port.send(ref, Inherited(*log))
 
         adoption = self.adoptions[serial] = Adoption(
-            self._port, self._calls, self._sessions, self._waiting, serial, copy, done
+            self._port, self._calls, self._sessions, self._publications, serial, copy, done
         )
         adoption.begin(self._wall(), self._elsewhere(copy))
 
