@@ -1,26 +1,30 @@
 """One busy topic by ALM, its OpenFlow tree, stateless delivery and raw UDP: ``python -m benchmarks.ofm_rates``. Needs
-root, Open vSwitch.
+root, Open vSwitch; with ``--worlds switches`` it needs neither. Stateless delivery is measured on Open vSwitch only.
 
-Brokers in clusters of two on Open vSwitch, a publisher at the first, a subscriber at each of the others. The publisher
+Brokers in clusters of two, a publisher at the first, a subscriber at each of the others; on Open vSwitch, and with the
+software switches of ``saps switches``, over which ALM does not go (`benchmarks.ofm_worlds`). The publisher
 keeps a rate with QoS 0, in bursts of a millisecond, or has 500 publications with QoS 1 unacknowledged (``--qos1``).
 Each payload has its number and the moment it was due. A row says what was lost, the time to the subscribers, what a
 message cost the publisher's broker and all brokers in processor time (``/proc/PID/stat``: it holds on a busy machine,
-where times and losses do not), and what it put on the links between clusters (port counters). Raw UDP is the floor: a
-datagram a message along a tree of the same hosts, without brokers, read when all have been sent.
+where times and losses do not), and what it put on the links between clusters (port counters of Open vSwitch). Raw UDP
+is the floor: a datagram a message along a tree without brokers, read when all have been sent.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
+import datetime
+import os
 import select
 import socket
 import struct
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -28,15 +32,12 @@ import numpy as np
 
 from benchmarks import packets
 from benchmarks.client import connected, subscribed
+from benchmarks.machine import this_machine
+from benchmarks.ofm_worlds import WORLDS, OnLab, World
 from benchmarks.probes import cpu_seconds
 from benchmarks.section import update_page
-from lab import Lab, LabError
-from lab.programs import CALM, MQTT, PATIENCE, Mesh
-from saps.ofm.controller.addresses import OfmAddress
-from saps.ofm.datapath.driver.udp import mac_of
-from saps.ofm.network.topology import BrokerAddress
-from saps.ofm.northbound.driver.client import Client, NorthboundError
-from saps.ofm.northbound.schema import OfmRequest, OfmState
+from lab import LabError
+from saps.ofm.northbound.driver.client import NorthboundError
 
 PAGE = Path("docs/ofm.md")
 TOPIC = "air/ward1"
@@ -51,16 +52,12 @@ QUIET = 1.0
 WARM = 1.0
 UNACKNOWLEDGED = 500
 """Publications with QoS 1 that are under way at a time."""
-RAW, RAW_PORT = "raw", 7500
-"""Topic and UDP port of raw datagrams."""
-ROOM = 1 << 28
-"""Bytes of a raw socket's buffer: all that comes waits there until it is read."""
-_SO_RCVBUFFORCE, _SO_TIMESTAMPNS, _IP_MTU_DISCOVER, _DO = 33, 35, 10, 2
 
 
 class Row(msgspec.Struct, frozen=True):
     """One way at one rate."""
 
+    world: str
     way: str
     members: int
     rate: int
@@ -156,45 +153,46 @@ def published(publisher: socket.socket, rate: int, seconds: float) -> tuple[int,
     return sent, time.monotonic() - begin
 
 
-def datagrams(mesh: Mesh, broker: str) -> tuple[int, int]:
+def datagrams(world: World, broker: str) -> tuple[int, int]:
     """Publications and datagrams that a broker has sent along trees."""
-    [found] = [each for each in mesh.order("brokers") if each["broker"] == broker]
+    [found] = [each for each in world.order("brokers") if each["broker"] == broker]
     return found["carried"], found["sent"]
 
 
-def measure(mesh: Mesh, way: str, rate: int, seconds: float) -> Row:
+def measure(world: World, way: str, rate: int, seconds: float) -> Row:
     """One row of ALM or OFM."""
-    source, *others = mesh.hosts
+    source, *others = world.hosts
     size = len(packets.publish(TOPIC, bytes(PAYLOAD), 0, 0))
     with contextlib.ExitStack() as stack:
         sinks = []
         for host in others:
-            with mesh.lab.host(host).inside():
-                sinks.append(stack.enter_context(subscribed(MQTT, TOPIC, 0)))
-        with mesh.lab.host(source).inside():
-            publisher = stack.enter_context(connected(MQTT))
+            with world.at(host) as port:
+                sinks.append(stack.enter_context(subscribed(port, TOPIC, 0)))
+        with world.at(source) as port:
+            publisher = stack.enter_context(connected(port))
         if way == "OFM":
             published(publisher, 10, WARM)
-            mesh.exploit([TOPIC])
+            world.exploit(TOPIC)
             published(publisher, 10, WARM)
         published(publisher, 100, WARM)
         for sink in sinks:
             _drain(sink)
         readers = Subscribers(sinks, size)
-        pids, carried = [mesh.programs[host].pid for host in mesh.hosts], datagrams(mesh, source)
+        pids, carried = [world.programs[host].pid for host in world.hosts], datagrams(world, source)
         readers.start()
-        before, ports = [cpu_seconds([pid]) for pid in pids], mesh.lab.counters()
+        before, links = [cpu_seconds([pid]) for pid in pids], world.crossed()
         count, took = published(publisher, rate, seconds) if rate else acknowledged(publisher, seconds)
         readers.end()
         readers.join()
         used = [cpu_seconds([pid]) - was for pid, was in zip(pids, before, strict=True)]
-        after, crossed = datagrams(mesh, source), (mesh.lab.counters() - ports).inter_cluster
+        after, crossed = datagrams(world, source), np.subtract(world.crossed(), links) / count
     arrived = [np.concatenate(parts) if parts else np.empty(0, np.int64) for parts in readers.numbers.values()]
     unique = sum(len(np.unique(numbers)) for numbers in arrived)
     delays = np.concatenate(readers.delays) / 1e6
     if way == "OFM":
-        mesh.release([TOPIC])
+        world.release(TOPIC)
     return Row(
+        world.name,
         way,
         len(others),
         rate,
@@ -205,8 +203,8 @@ def measure(mesh: Mesh, way: str, rate: int, seconds: float) -> Row:
         float(np.percentile(delays, 99)),
         1e6 * used[0] / count,
         1e6 * sum(used) / count,
-        crossed.packets / count,
-        crossed.bytes / count,
+        float(crossed[0]),
+        float(crossed[1]),
         (after[0] - carried[0]) / max(1, after[1] - carried[1]),
     )
 
@@ -219,124 +217,72 @@ def _drain(sink: socket.socket) -> None:
             pass
 
 
-def raw(mesh: Mesh, rate: int, seconds: float) -> Row:
+def raw(world: World, rate: int, seconds: float) -> Row:
     """One row of raw UDP."""
-    source, *others = mesh.hosts
-    with contextlib.ExitStack() as stack:
-        sockets = {host: stack.enter_context(_raw_socket(mesh, host)) for host in mesh.hosts}
-        elements = {host: _element(mesh, host) for host in mesh.hosts}
-        request = OfmRequest(RAW, [elements[host] for host in others], senders=[elements[source]])
-        state = _constructed(mesh, request)
-        assert state.address is not None
-        to = OfmAddress.parse(state.address)
-        ports, begin, sent, total = mesh.lab.counters(), time.monotonic(), 0, int(rate * seconds)
+    with world.raw() as (source, *others):
+        links, begin, sent, total = world.crossed(), time.monotonic(), 0, int(rate * seconds)
         while sent < total:
             for number in range(sent, min(total, int((time.monotonic() - begin) * rate) + 1)):
-                stamp = STAMP.pack(number, time.time_ns())
-                sockets[source].sendto(stamp.ljust(PAYLOAD, b"."), (to.ip, to.port))
+                source.send(STAMP.pack(number, time.time_ns()).ljust(PAYLOAD, b"."))
                 sent = number + 1
             time.sleep(BURST)
         took = time.monotonic() - begin
         time.sleep(QUIET)
-        crossed = (mesh.lab.counters() - ports).inter_cluster
+        crossed = np.subtract(world.crossed(), links) / sent
         arrived, doubled, delays = 0, 0, list[int]()
-        for host in others:
-            found = list(_read(sockets[host]))
-            numbers = {number for number, _ in found}
+        for end in others:
+            found = [(*STAMP.unpack_from(payload), came) for payload, came in end.read()]
+            numbers = {number for number, _, _ in found}
             arrived, doubled = arrived + len(numbers), doubled + len(found) - len(numbers)
-            delays += [delay for _, delay in found]
-    p50, p99 = np.percentile(np.array(delays) / 1e6, [50, 99])
+            delays += [came - due for _, due, came in found]
+    p50, p99 = np.percentile(np.array(delays) / 1e6, [50, 99]) if delays else (np.nan, np.nan)
     lost = 1 - arrived / (sent * len(others))
-    links = crossed.packets / sent, crossed.bytes / sent
-    return Row("UDP", len(others), rate, int(sent / took), lost, doubled, float(p50), float(p99), 0, 0, *links, 1)
+    times, links_used = (float(p50), float(p99)), (float(crossed[0]), float(crossed[1]))
+    return Row(world.name, "UDP", len(others), rate, int(sent / took), lost, doubled, *times, 0, 0, *links_used, 1)
 
 
-def _element(mesh: Mesh, host: str) -> BrokerAddress:
-    ip = mesh.lab.topology.host(host).ip
-    with mesh.lab.host(host).inside():
-        mac = mac_of(ip)
-    assert mac is not None
-    return BrokerAddress(ip, mac, RAW_PORT)
-
-
-def _raw_socket(mesh: Mesh, host: str) -> socket.socket:
-    ip = mesh.lab.topology.host(host).ip
-    with mesh.lab.host(host).inside():
-        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, ROOM)
-    made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    made.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _DO)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(ip))
-    made.bind((ip, RAW_PORT))
-    return made
-
-
-def _read(receiver: socket.socket) -> Iterator[tuple[int, int]]:
-    """Number and delay in nanoseconds of each datagram that waits."""
-    receiver.setblocking(False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            data, [(_, _, came)], _, _ = receiver.recvmsg(PAYLOAD, 64)
-            number, due = STAMP.unpack_from(data)
-            seconds, nanoseconds = struct.unpack_from("qq", came)
-            yield number, seconds * 1_000_000_000 + nanoseconds - due
-
-
-def _constructed(mesh: Mesh, request: OfmRequest) -> OfmState:
-    """The tree of raw datagrams."""
-    token = mesh.token.read_text().strip()
-
-    async def put() -> OfmState:
-        sockets = mesh.lab.switches.socket
-        async with Client(mesh.northbounds[0], token=token, sockets=lambda info: sockets(*info[:3])) as client:
-            return await client.put(request, wait=10.0)
-
-    return asyncio.run(put())
-
-
-def rows(shape: str, rates: Sequence[int], seconds: float, ways: Sequence[str]) -> Iterator[Row]:
-    """All rows, way by way at each rate; 0 is QoS 1."""
-    if trees := [way for way in ways if way != STATELESS]:
-        with Lab(shape) as lab, Mesh(lab, ofm=True, settings=dict(CALM)) as mesh:
+def rows(name: str, shape: str, rates: Sequence[int], seconds: float, ways: Sequence[str]) -> Iterator[Row]:
+    """All rows of a world, way by way at each rate; 0 is QoS 1."""
+    with WORLDS[name](shape) as world:
+        for rate in rates:
+            for way in ways:
+                if way in ("ALM", "OFM"):
+                    yield measure(world, way, rate, seconds)
+                elif rate and way == "UDP":
+                    yield raw(world, rate, seconds)
+    if STATELESS in ways and name == "lab":
+        with OnLab(shape, stateless=True) as lab:
             for rate in rates:
-                for way in trees:
-                    if way != "UDP":
-                        yield measure(mesh, way, rate, seconds)
-                    elif rate:
-                        yield raw(mesh, rate, seconds)
-    if STATELESS in ways:
-        settings = {**CALM, "ofm.delivery": "stateless"}
-        with Lab(shape, ipv6=True) as lab, Mesh(lab, ofm=True, settings=settings) as mesh:
-            told(mesh)
-            for rate in rates:
-                yield measure(mesh, STATELESS, rate, seconds)
-
-
-def told(mesh: Mesh) -> None:
-    """Returns once all brokers know the bits of all."""
-    deadline = time.monotonic() + PATIENCE
-    while not all(each["reached"] == len(mesh.hosts) for each in mesh.order("brokers")):
-        if time.monotonic() > deadline:
-            raise LabError(f"no bits after {PATIENCE:.0f} s: {mesh.order('brokers')}")
-        time.sleep(0.1)
+                yield measure(lab, STATELESS, rate, seconds)
 
 
 def markdown(found: Sequence[Row]) -> str:
-    """As a table."""
+    """As a table, a line for each rate: the ways in the order measured, parted by slashes."""
+    ways = list(dict.fromkeys(row.way for row in found))
     lines = [
-        "| messages/s | members | way | published/s | lost | doubled | p50 | p99 | CPU a message, publisher's broker "
-        "| all brokers | packets between clusters | bytes | messages a datagram |",
-        "| ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+        f"{'/'.join(ways)}; CPU of a message at the publisher's broker, packets and bytes of one between clusters:",
+        "",
+        "| switches | messages/s | published/s | lost, % | p50, ms | p99, ms | CPU, us | packets | bytes |",
+        "| --- |" + " ---: |" * 8,
     ]
-    for row in found:
-        packed = f"{row.packed:.1f}" if row.way in ("OFM", STATELESS) else ""
-        cost = f"{row.cost:.0f} us | {row.all_cost:.0f} us" if row.way != "UDP" else " | "
-        lines.append(
-            f"| {f'{row.rate:,}' if row.rate else 'QoS 1'} | {row.members} | {row.way} | {row.published:,} | "
-            f"{row.lost:.2%} | {row.doubled} | {row.p50:.1f} ms | {row.p99:.0f} ms | {cost} | {row.packets:.2f} | "
-            f"{row.bytes:.0f} | {packed} |"
+    for world, members, rate in dict.fromkeys((row.world, row.members, row.rate) for row in found):
+        rows = [row for row in found if (row.world, row.members, row.rate) == (world, members, rate)]
+        brokers, linked = [row for row in rows if row.way != "UDP"], [row for row in rows if row.packets]
+        cells = (
+            _each(rows, lambda row: f"{row.published:,}"),
+            _each(rows, lambda row: f"{100 * row.lost:.2g}"),
+            _each(rows, lambda row: f"{row.p50:.1f}"),
+            _each(rows, lambda row: f"{row.p99:.0f}"),
+            _each(brokers, lambda row: f"{row.cost:.0f}"),
+            _each(linked, lambda row: f"{row.packets:.2f}"),
+            _each(linked, lambda row: f"{row.bytes:.0f}"),
         )
+        lines.append(f"| {world} | {f'{rate:,}' if rate else 'QoS 1'} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _each(rows: Sequence[Row], figure: Callable[[Row], str]) -> str:
+    return "/".join(map(figure, rows))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -345,16 +291,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rates", default="500,2000,4000,8000,16000", help="messages a second (default: %(default)s)")
     parser.add_argument("--qos1", action="store_true", help="also with QoS 1")
     parser.add_argument("--shapes", default="tree:4x2", help="for other numbers of members: tree:2x2,tree:8x2")
-    parser.add_argument("--ways", default="ALM,OFM,stateless,UDP", help="default: %(default)s")
+    parser.add_argument("--worlds", default="lab,switches", help="default: %(default)s")
+    parser.add_argument("--ways", default="ALM,OFM,UDP,stateless", help="default: %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row (default: %(default)s)")
     parser.add_argument("--markdown", action="store_true", help=f"write the table into {PAGE}")
     options = parser.parse_args(arguments)
-    found: list[Row] = []
+    found, before = list[Row](), os.getloadavg()[0]
     try:
         rates = [int(rate) for rate in options.rates.split(",")] + [0] * options.qos1
-        for shape in options.shapes.split(","):
-            for row in rows(shape, rates, options.seconds, options.ways.split(",")):
+        for world, shape in product(options.worlds.split(","), options.shapes.split(",")):
+            for row in rows(world, shape, rates, options.seconds, options.ways.split(",")):
                 found.append(row)
                 print(row, file=sys.stderr)
     except (LabError, NorthboundError) as error:
@@ -365,7 +312,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json is not None:
         options.json.write_bytes(msgspec.json.encode(found) + b"\n")
     if options.markdown:
-        update_page(PAGE, "rates", f"{time.strftime('%Y-%m-%d')}, `python -m benchmarks.ofm_rates`:\n\n{table}")
+        machine = this_machine()
+        taken = (
+            f"`python -m benchmarks.ofm_rates`, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC; "
+            f"{machine.processor}, {machine.processors} processors, load average {before:.0f} at the beginning, "
+            f"{os.getloadavg()[0]:.0f} at the end."
+        )
+        update_page(PAGE, "rates", f"{textwrap.fill(taken, 120, break_on_hyphens=False)}\n\n{table}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 The paper asks before each publication. Here the answer is kept under a lease, which OFGate revokes *before* it changes
 the tree: while this broker has a lease, the tree is as it was told. Whom the tree does not serve gets the message by
-ALM, so nobody has to wait for OFGate, neither a publication nor a SUBACK.
+ALM, so nobody has to wait for OFGate, neither a publication nor a SUBACK. Of many topics it is asked at once.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ UNANSWERED = 1.0
 """Seconds after which OFGate is asked again if none answered."""
 RENEW = 0.5
 """At this fraction of a lease it is renewed."""
+TOGETHER = 0.05
+"""Renewals within this fraction of a lease are due at one moment. More joins more of them, and renews some sooner."""
+AT_ONCE = 64
+"""Topics in one question at most."""
 
 Use = Callable[[str, Served | None], None]
 SealWith = Callable[[str, bytes], None]
@@ -65,6 +69,8 @@ class Either:
         self._tells = tells
         self._questions: dict[str, _Question] = {}
         """By topic, for all topics that this broker publishes to."""
+        self._due: dict[str, _Question] = {}
+        """Those to be asked in this turn."""
         self._filters: dict[str, int] = {}
         """Filter -> version of its registration at OFGate."""
         self._versions = 0
@@ -109,16 +115,29 @@ class Either:
         if self._questions.get(topic) is not question:
             return
         question.generation += 1
-        generation, asked = question.generation, self._port.now
+        if not self._due:
+            self._port.after(0.0, self._ask_together)
+        self._due[topic] = question
+
+    def _ask_together(self) -> None:
+        due = [each for each in self._due.items() if self._questions.get(each[0]) is each[1]]
+        self._due = {}
+        for begin in range(0, len(due), AT_ONCE):
+            self._ask_some(due[begin : begin + AT_ONCE])
+
+    def _ask_some(self, due: list[tuple[str, _Question]]) -> None:
+        asked, generations = self._port.now, [question.generation for _, question in due]
 
         def answered(answers: Answers) -> None:
-            if self._questions.get(topic) is question and question.generation == generation:
-                self._answer(topic, question, asked, answers)
+            said = leader_of(answers) or [None] * len(due)
+            for (topic, question), generation, each in zip(due, generations, said, strict=False):
+                if self._questions.get(topic) is question and question.generation == generation:
+                    self._answer(topic, question, asked, each)
 
-        self._registry.discovery_call(self._gate, "status", (topic, self._me.plain()), answered)
+        self._registry.discovery_call(self._gate, "status", ([topic for topic, _ in due], self._me.plain()), answered)
 
-    def _answer(self, topic: str, question: _Question, asked: float, answers: Answers) -> None:
-        said = leader_of(answers)
+    def _answer(self, topic: str, question: _Question, asked: float, said: Any) -> None:
+        """`said`: of this topic; None if no OFGate that leads has answered."""
         if said is None:
             self._later(topic, question, UNANSWERED)
             return
@@ -135,7 +154,8 @@ class Either:
         self._use(topic, served)
         until = question.until
         self._port.after(until - self._port.now, lambda: self._expire(topic, question, until))
-        self._later(topic, question, max(0.0, asked + RENEW * lease - self._port.now))
+        due = asked + RENEW * lease
+        self._later(topic, question, max(0.0, due - due % (TOGETHER * lease) - self._port.now))
 
     def _expire(self, topic: str, question: _Question, until: float) -> None:
         if self._questions.get(topic) is question and question.until == until:

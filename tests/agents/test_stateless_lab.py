@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import packets
 from benchmarks.client import connected, subscribed
-from benchmarks.ofm_rates import told
+from benchmarks.ofm_worlds import told
 from lab import Lab, obstacle
 from lab.programs import CALM, MQTT, Mesh
 

@@ -139,13 +139,18 @@ class OFGate:
         return True
 
     @remote
-    def status(self, topic: str, publisher: Any) -> Any:
-        """EITHER: may this publisher use OFM? ``[status, address, epoch, [[name, incarnation], ...], lease in s, label
-        of the key]``, the last only with a tree that may be used."""
-        term = self._asked("status")
+    def status(self, topics: list[str], publisher: Any) -> Any:
+        """EITHER: may this publisher use OFM? For each topic ``[status, address, epoch, [[name, incarnation], ...],
+        lease in s, label of the key]``, the last only with a tree that may be used."""
+        term = self._terms.answering
         if term is None:
             return None
-        record, member = term.topic(topic), self._roster.know(publisher)
+        self.queries["status"] += len(topics)
+        member = self._roster.know(publisher)
+        return [self._status_of(term, topic, member) for topic in topics]
+
+    def _status_of(self, term: Construction, topic: str, member: Member) -> list[Any]:
+        record = term.topic(topic)
         if record.senders.get(member.ref.name) != member:
             record.senders[member.ref.name] = member
             term.advance(record)

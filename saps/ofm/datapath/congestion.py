@@ -10,7 +10,6 @@ buffers. So they tell every `FEEDBACK` datagrams, whatever the QoS, and nobody i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 
 from saps.overlay.ring.keys import BrokerRef
 
@@ -43,10 +42,11 @@ class Window:
         """May one more leave?"""
         return under_way < (self.allowed if full else SMALL)
 
-    def returned(self, under_way: int) -> None:
-        """One has come back, with so many under way before: those allowed have been made use of, or not."""
+    def returned(self, count: int, under_way: int) -> None:
+        """So many have come back, with so many under way before: those allowed have been made use of, or not."""
         if under_way >= self.allowed / 2:
-            self.allowed = min(MOST, self.allowed + (1.0 if self.allowed < self._threshold else 1.0 / self.allowed))
+            more = count if self.allowed < self._threshold else count / self.allowed
+            self.allowed = min(MOST, self.allowed + more)
 
     def lost(self, serial: int, latest: int) -> None:
         """The datagram of this serial is lost, the latest sent is `latest`. Losses of one round trip count once."""
@@ -65,11 +65,17 @@ class Progress:
         """How many there were before."""
         self._at: dict[BrokerRef, int] = {}
         """How many each member has."""
+        self._members: tuple[BrokerRef, ...] | None = None
+        """Those of the last datagram, if nobody has been forgotten since."""
+        self._least = 0
+        """Nobody has fewer."""
 
-    def sent(self, members: Iterable[BrokerRef], seq: int) -> None:
+    def sent(self, members: tuple[BrokerRef, ...], seq: int) -> None:
         """A datagram whose last number is `seq` leaves for these members. They are all that count from now on."""
         total = self._forgotten + len(self._seqs)
-        self._at = {member: self._at.get(member, total) for member in members}
+        if members is not self._members:  # they are the same for nearly all datagrams
+            self._members = members
+            self._at = {member: self._at.get(member, total) for member in members}
         self._seqs.append(seq)
         if len(self._seqs) > 4 * BEHIND:
             past = min(self._at.values(), default=total) - self._forgotten
@@ -83,9 +89,13 @@ class Progress:
 
     def left_behind(self) -> list[BrokerRef]:
         """The members that are too far behind for another datagram."""
-        most = self._forgotten + len(self._seqs) - BEHIND
-        return [member for member, at in self._at.items() if at < most]
+        total = self._forgotten + len(self._seqs)
+        if self._least >= total - BEHIND:
+            return []
+        self._least = min(self._at.values(), default=total)
+        return [member for member, at in self._at.items() if at < total - BEHIND]
 
     def forget(self, member: BrokerRef) -> None:
         """Nothing is expected of it any more."""
         self._at.pop(member, None)
+        self._members = None

@@ -211,9 +211,9 @@ class Datapath:
         first, now = loads[0], self._port.now
         origin, members = first.origin, first.members
         body = joined([load.body for load in loads])
-        parts: Iterable[Publish] = (body,)
+        parts = [body]
         if sum([load.size for load in loads]) > room:
-            parts = split(body, [weight for load in loads for weight in load.weights], room)
+            parts = [*split(body, [weight for load in loads for weight in load.weights], room)]
         for part in parts:
             raw = self._packing.publications(path, self._serial + 1, part, origin)
             if raw is None and part.seqs[0] == body.seqs[0]:
@@ -228,7 +228,7 @@ class Datapath:
                 load.unacknowledged.sent = now
         if origin is None:
             self.counts["carried"] += len(body.which)
-            path.marks.sent(body, members)
+            path.marks.sent(body, members, len(parts))
         else:
             self.counts["relayed"] += len(body.which)
             path.marks.relayed(origin, body.seqs[-1], members)
@@ -257,35 +257,43 @@ class Datapath:
 
     def receive(self, raws: Iterable[bytes]) -> None:
         """Datagrams have come in: own ones, and others' (`saps.ofm.datapath.receiver`)."""
+        if not self._mine:
+            self.receiver.receive(raws)
+            return
         others: list[bytes] = []
+        back: dict[Path, list[int]] = {}
         for raw in raws:
             mine = self._mine.pop(mark_of(raw), None)
             if mine is None:
                 others.append(raw)
             else:
-                self._returned(*mine)
+                back.setdefault(mine[0], []).append(mine[1])
+        for path, serials in back.items():
+            self._returned(path, serials)
         if others:
             self.receiver.receive(others)
 
-    def _returned(self, path: Path, serial: int) -> None:
-        """A loopback packet: the tree is there."""
-        flight = path.flights.back(serial, self._port.now)
-        if flight is None or self._paths.get(path.stream.topic) is not path:
+    def _returned(self, path: Path, serials: list[int]) -> None:
+        """Loopback packets: the tree is there."""
+        now = self._port.now
+        found = path.flights.back(serials, now)
+        if not found or self._paths.get(path.stream.topic) is not path:
             return
-        self.counts["returned"] += 1
+        self.counts["returned"] += len(found)
         if path.sending is not None:
             path.sending.works()
-        if flight.body is not None:
-            path.trial.carried(flight.sent)
-        for lost in path.flights.overtaken(self._port.now, self._serial):
+        if (last := found[-1]).body is not None:
+            path.trial.carried(last.sent)
+        for lost in path.flights.overtaken(now, self._serial):
             self._lose(path, lost)
         if path.in_use:
             self._pump(path)
-        elif flight.late:  # it had been given up too early
-            self._probe(path)
-        else:
+            return
+        for serial in serials:
             path.trial.returned(serial)
-            self._judge(path)
+        if any(flight.late for flight in found):  # they had been given up too early
+            self._probe(path)
+        self._judge(path)
 
     def _lose(self, path: Path, flight: Flight) -> None:
         """A datagram of a tree that is there is lost: once more for all, as most losses are near the sender. What is

@@ -5,7 +5,7 @@ The loopback packet (SAPS 2016, 3.1.2) is the acknowledgement: it clocks the win
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -110,22 +110,23 @@ class Flights:
         """It leaves."""
         self._out[serial] = flight
 
-    def back(self, serial: int, now: float) -> Flight | None:
-        """It has come back, or None if it is waited for no more."""
-        under_way = len(self._out)
-        flight = self._out.pop(serial, None)
-        if flight is not None:
-            self.window.returned(under_way)
-        else:
-            flight = self._late.pop(serial, None)
-            if flight is None:
-                return None
-        self.round_trip.measured(now - flight.sent)
-        if flight.body is not None:
-            self.meter.add(len(flight.body.which), now)
-        if serial > self.latest:
-            self.latest = serial
-        return flight
+    def back(self, serials: Sequence[int], now: float) -> list[Flight]:
+        """These have come back. Gives those of them that are still waited for. What comes back together counts as one
+        measured time, that of the first."""
+        under_way, publications = len(self._out), 0
+        found: list[Flight] = []
+        for serial in serials:
+            flight = self._out.pop(serial, None) or self._late.pop(serial, None)
+            if flight is not None:
+                found.append(flight)
+                if flight.body is not None:
+                    publications += len(flight.body.which)
+        if found:
+            self.window.returned(under_way - len(self._out), under_way)
+            self.round_trip.measured(now - found[0].sent)
+            self.meter.add(publications, now)
+            self.latest = max(self.latest, *serials)
+        return found
 
     def overtaken(self, now: float, newest: int) -> Iterator[Flight]:
         """Those that are lost, as later ones are back. `newest`: the serial of the last datagram sent."""

@@ -1,12 +1,15 @@
 """High-water marks: members are told the number of the last publication, as its datagram may have been lost.
 
-After a short pause by one datagram, and after a longer time each member by itself, by a way that does not lose it.
+In the pause after a burst by one datagram, and after a longer time each member by itself, by a way that does not lose
+it. Those of all topics are due at the same moments, so that a member gets them together. With QoS 1 and 2 only those
+are told who have not acknowledged: what they miss goes again, but that may take longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
+from saps.ofm.datapath.congestion import SMALL
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.overlay.frames.delivery import HighWater, Publish
 from saps.overlay.port import Port
@@ -16,8 +19,12 @@ from saps.overlay.ring.keys import BrokerRef
 class Marks:
     """Of one topic's publications along a tree."""
 
-    def __init__(self, port: Port, topic: str, settings: DatapathSettings) -> None:
+    def __init__(
+        self, port: Port, topic: str, settings: DatapathSettings, silent: Callable[[], Container[BrokerRef]]
+    ) -> None:
+        """`silent` gives the members that have not acknowledged own publications with QoS 1 or 2."""
         self._port = port
+        self._silent = silent
         self._topic = topic
         self._settings = settings
         self._last: Publish | None = None
@@ -25,40 +32,55 @@ class Marks:
         self._last_at = 0.0
         self._members: tuple[BrokerRef, ...] = ()
         """Those they were for."""
-        self._told = False
-        """A datagram has told the last number in the present pause."""
+        self._burst = 0
+        """Datagrams since the last pause. So few as `SMALL` do not fill a buffer: one of them is hardly ever lost, and
+        a datagram for each lone publication would double what a quiet topic costs."""
         self._waiting = False
         self._relayed: dict[BrokerRef, int] = {}
         """Origin in another domain -> number of its last publication that has left along the tree."""
 
-    def sent(self, body: Publish, members: tuple[BrokerRef, ...]) -> None:
-        """Own publications have left."""
-        self._last, self._last_at, self._told, self._members = body, self._port.now, False, members
+    def sent(self, body: Publish, members: tuple[BrokerRef, ...], datagrams: int) -> None:
+        """Own publications have left, in so many datagrams."""
+        now = self._port.now
+        self._burst = datagrams if now - self._last_at > self._settings.quiet else self._burst + datagrams
+        self._last, self._last_at, self._members = body, now, members
         if members and not self._waiting:
             self._waiting = True
-            self._port.after(self._settings.mark, self._tell)
+            self._port.after(self._until_due, self._tell)
 
     def relayed(self, origin: BrokerRef, seq: int, members: tuple[BrokerRef, ...]) -> None:
         """Those of an origin in another domain have left, up to this number."""
         if self._relayed.setdefault(origin, 0) == 0:
-            self._port.after(self._settings.mark, lambda: self._tell_for(origin, members))
+            self._port.after(self._until_due, lambda: self._tell_for(origin, members))
         self._relayed[origin] = max(self._relayed[origin], seq)
 
     def in_pause(self, tell: Callable[[], object]) -> float:
-        """After a pause `tell` the members. Returns when to look again, infinite if nothing is to be told."""
-        if self._told or self._last is None or self._last.qos or not self._members:
+        """In the pause after a burst `tell` the members. Returns when to look again, infinite if nothing is to be
+        told."""
+        if self._burst <= SMALL or self._last is None or self._last.qos or not self._members:
             return float("inf")
         due = self._last_at + self._settings.quiet
         if self._port.now < due - 1e-9:
             return due
-        self._told = True
+        self._burst = 0
         tell()
         return float("inf")
+
+    @property
+    def _until_due(self) -> float:
+        """Seconds to one of the moments at which this broker tells: between half of the time allowed and all of it, as
+        a member may have to learn first that it is owed something. Each broker has moments of its own."""
+        most = self._settings.mark
+        return most - (self._port.now + self._port.me.incarnation / 1000) % (most / 2)
 
     def _tell(self) -> None:
         self._waiting = False
         if self._last is not None:
-            self._send(self._members, HighWater(self._topic, self._last.seqs[-1]))
+            members = self._members
+            if self._last.qos:
+                silent = self._silent()
+                members = tuple(member for member in members if member in silent)
+            self._send(members, HighWater(self._topic, self._last.seqs[-1]))
 
     def _tell_for(self, origin: BrokerRef, members: tuple[BrokerRef, ...]) -> None:
         if seq := self._relayed.pop(origin, 0):

@@ -25,12 +25,12 @@ class Packing:
 
     def room(self, path: Path, origin: BrokerRef | None) -> int:
         """Bytes for publications in a datagram."""
-        me = self._port.me
-        overhead = path.overheads.get(origin or me)
+        overhead = path.overheads.get(origin)
         if overhead is None:
+            me = self._port.me
             largest = Publish(0, 0, 0, 2, True, [Part(path.stream.topic, NUMBER)], [], [NUMBER], [b""], [], [])
             empty = publications(path.served.tree, origin or me, NUMBER, largest, me if origin else None)
-            overhead = path.overheads[origin or me] = len(empty) + OVERHEAD
+            overhead = path.overheads[origin] = len(empty) + OVERHEAD
         return self._largest - overhead
 
     def publications(self, path: Path, serial: int, body: Publish, origin: BrokerRef | None) -> bytes | None:

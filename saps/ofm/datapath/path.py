@@ -39,8 +39,8 @@ class Path:
         self.stream = stream
         self.served = served
         self.waiting = Waiting()
-        self.overheads: dict[BrokerRef, int] = {}
-        """Of each origin: bytes of a datagram without publications, at most."""
+        self.overheads: dict[BrokerRef | None, int] = {}
+        """Of each origin, None for this broker: bytes of a datagram without publications, at most."""
         self.flights = Flights(settings.loopback)
         self.history: deque[Publish] = deque(maxlen=settings.history)
         """What was in the last datagrams."""
@@ -49,7 +49,7 @@ class Path:
         self.group = stream.topic if directory is None else EVERY_TOPIC
         """Whose key seals the datagrams."""
         self.unanswered = Unanswered(settings.repeat if directory is None else settings.loopback)
-        self.marks = Marks(port, stream.topic, settings)
+        self.marks = Marks(port, stream.topic, settings, self.unanswered.members)
         self.reach = Reach(port, settings, lambda: changed(self))
         self.trial = Trial(settings.retry, settings.retry_at_most)
         self.wake_at = float("inf")

@@ -53,6 +53,10 @@ class Unanswered:
                 each.pending.add(Ack(0, [(1, ack.subscribers)], []))
         return _answered(queue)
 
+    def members(self) -> set[BrokerRef]:
+        """Those that have not acknowledged all of this broker's own."""
+        return {member for each in self._own for member in each.waiting}
+
     def forget(self, broker: BrokerRef) -> list[Unacknowledged]:
         """Nothing is expected of a broker any more. Gives those that all others have."""
         found: list[Unacknowledged] = []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.messages import Properties
-from saps.ofm.datapath.congestion import FIRST, LEAST, MOST, SMALL, Window
+from saps.ofm.datapath.congestion import BEHIND, FIRST, LEAST, MOST, SMALL, Progress, Window
 from saps.ofm.datapath.loads import Load, Waiting, joined, split, weights
 from saps.overlay.delivery.publications import give, properties_of
 from saps.overlay.frames.delivery import Part, Publish
@@ -65,7 +65,7 @@ def test_the_window_stays_between_its_bounds_and_halves_once_a_round_trip(events
     for event in events:
         before, serial = window.allowed, serial + 1
         if event == "return":
-            window.returned(round(before))
+            window.returned(1, round(before))
             assert before <= window.allowed <= before + 1
         else:
             window.lost(serial, serial + 10)
@@ -87,5 +87,29 @@ def test_with_little_under_way_a_datagram_need_not_be_full() -> None:
 def test_a_window_that_is_not_used_does_not_grow() -> None:
     window = Window()
     for _ in range(1000):
-        window.returned(1)
+        window.returned(1, 1)
     assert window.allowed == FIRST
+
+
+@given(st.lists(st.tuples(st.sampled_from(["send", "send", "send", "tell", "forget", "change"]), st.integers(0, 3))))
+def test_who_is_too_far_behind_is_known_for_each_datagram(events: list[tuple[str, int]]) -> None:
+    progress, has = Progress(), dict[BrokerRef, int]()
+    members: tuple[BrokerRef, ...] = (ME, OTHER)
+    sent = 0
+    for event, number in events:
+        member = (ME, OTHER)[number % 2]
+        if event == "send":
+            for _ in range(BEHIND // 2):
+                sent += 1
+                progress.sent(members, sent)
+                has = {each: has.get(each, sent - 1) for each in members}
+        elif event == "tell":
+            progress.acknowledged(member, sent - BEHIND * number // 2)
+            if member in has:
+                has[member] = max(has[member], sent - BEHIND * number // 2)
+        elif event == "forget":
+            progress.forget(member)
+            has.pop(member, None)
+        else:
+            members = ((ME, OTHER), (ME,), (OTHER,), ())[number]
+        assert set(progress.left_behind()) == {each for each, at in has.items() if at < sent - BEHIND}
