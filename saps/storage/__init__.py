@@ -1,1 +1,1 @@
-"""What outlives the process: a journal of changes, and the SQLite file it is written to."""
+"""Stores a broker's state durably: a journal of changes, and the SQLite file or PostgreSQL rows it is written to."""

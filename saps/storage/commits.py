@@ -1,6 +1,6 @@
-"""Group commit: what happens while one transaction is written goes into the next one as a whole.
+"""Group commit: all changes noted while one transaction is written go together into the next transaction.
 
-Pure: the driver (`saps.storage.driver.writer`) writes a batch, says how that went, and runs actions later.
+Pure: the driver (`saps.storage.driver.writer`) writes a batch, reports success or failure, and runs delayed actions.
 """
 
 from __future__ import annotations
@@ -16,73 +16,77 @@ from saps.storage.journal import Batch, Journal
 logger = logging.getLogger(__name__)
 
 LINGER = 0.05
-"""Seconds for which late changes wait for others to be written with."""
+"""Seconds for which late changes wait for other changes, to share their transaction."""
 RETRY = 0.5
-"""Seconds between two attempts to write to a disk that failed."""
+"""Seconds from a failed write to the next attempt."""
 ROOM_AGAIN = 0.9
-"""Share of the maximum size below which publications are taken again."""
+"""Share of the maximum size below which a full storage accepts publications again."""
 
 
 class Urgent(Enum):
-    """What there is for changes that an acknowledgement waits for, beside a batch that is being written."""
+    """The state of urgent changes (those an acknowledgement waits for) that are not in the batch being written."""
 
     NOTHING = "nothing"
+    """There are no such changes, or the end of the present write begins their commit."""
     SCHEDULED = "scheduled"
-    """They are written next."""
+    """A commit of the changes is scheduled."""
     ALONE = "alone"
-    """Neither a disk nor another broker will have them: nothing waits."""
+    """Neither a disk nor another broker stores the changes, so no acknowledgement waits."""
 
 
 class Held(Protocol):
-    """What leaves this broker only when the journal is on disk."""
+    """Holds back output of this broker until the journal is on disk."""
 
     def cut(self) -> None:
-        """A commit begins: what is held now leaves when it is done, or a later one if it fails."""
+        """Mark the beginning of a commit. The output held now leaves with that commit, or with a later one if it
+        fails."""
 
     def release(self) -> None:
-        """The commit is done: what was held at the last `cut`, and those before, leaves."""
+        """Send the output held at the last `cut` and before: its commit is done."""
 
     def fail(self, storage_fault: StorageFault) -> None:
-        """The commit failed: what is held does not come true for now."""
+        """Handle a failed commit: the held output is not backed by the disk for now."""
 
 
 class Copier(Protocol):
-    """Has other brokers keep copies."""
+    """Copies batches to other brokers."""
 
     @property
     def alone(self) -> bool:
-        """There is nobody who could: nothing has to wait."""
+        """Whether no other broker can keep copies, so that nothing has to wait for one."""
 
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
-        """They are to have this batch, too; `done` runs when they do."""
+        """Copy this batch to the other brokers; call `done` when they have it."""
 
 
 class Driver(Protocol):
-    """What the commits ask of their driver."""
+    """The driver that `Commits` need."""
 
     def write(self, batch: Batch, commits: Commits) -> None:
-        """Write a batch of these commits; then call their `written` or `failed`. One at a time."""
+        """Write a batch of `commits`, then call their `written` or `failed`. `Commits` have one batch written at a
+        time."""
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
-        """Run an action after so many seconds; 0: when the present input is handled."""
+        """Run `action` after `delay` seconds; 0 means as soon as the present input is handled."""
 
 
 class Health:
-    """Whether new things can be stored."""
+    """Tracks whether the storage accepts new sessions and messages."""
 
     def __init__(self, maximum_size: int, on_change: Callable[[StorageFault | None], None]) -> None:
-        """`maximum_size`: bytes of the file beyond which nothing new is taken; 0: any."""
+        """`maximum_size`: bytes in use beyond which the storage accepts nothing new; 0 for no limit. `on_change` is
+        called with each new fault, and with None when the storage works again."""
         self.fault: StorageFault | None = None
         self._maximum_size = maximum_size
         self._on_change = on_change
 
     def written(self, size: int) -> None:
-        """A write has succeeded; the file uses so many bytes."""
+        """Record a successful write, after which the storage uses `size` bytes."""
         full = self._maximum_size and size > self._maximum_size * (ROOM_AGAIN if self.fault else 1)
         self._set(StorageFault(False, True, f"more than {self._maximum_size} bytes") if full else None)
 
     def failed(self, full: bool, reason: str) -> StorageFault:
-        """A write has failed, because there is no space (`full`) or for another reason."""
+        """Record a failed write, for lack of space (`full`) or another reason. Returns the fault."""
         fault = StorageFault(True, full, reason)
         self._set(fault)
         return fault
@@ -99,7 +103,7 @@ class Health:
 
 
 class Commits:
-    """The commits of one broker's journal: at most one is being written."""
+    """The commits of one broker's journal. At most one batch is being written at any time."""
 
     def __init__(
         self,
@@ -109,19 +113,20 @@ class Commits:
         on_storage_fault: Callable[[StorageFault | None], None] = lambda storage_fault: None,
         on_backlog: Callable[[bool], None] = lambda behind: None,
     ) -> None:
-        """`maximum_size`: bytes of the file beyond which nothing new is to be taken; 0: any. `on_storage_fault` is
-        told of each change; `on_backlog` when publishers are to be held back, and when not any more."""
+        """`maximum_size`: bytes in use beyond which the storage accepts nothing new; 0 for no limit.
+        `on_storage_fault` is called with each new fault and with None at its end. `on_backlog` is called with True when
+        publishers must be held back, and with False when they need not be any more."""
         self.journal = journal
         self.held: list[Held] = []
         self.health = Health(maximum_size, on_storage_fault)
         self.on_pending: list[Callable[[bool], None]] = []
-        """Told when something has changed that is not on disk, and when there is nothing any more."""
+        """Callbacks called with each new value of `pending`."""
         self.copier: Copier | None = None
-        """Who has the batches beside the disk: a commit is done when both have it."""
+        """Copies batches to other brokers. With a copier, a commit is done when both disk and copier have the batch."""
         self._waiting: list[Callable[[], None]] = []
-        """What is to be done when the batch being written, and what has come since, is on disk."""
+        """Actions to run when the batch being written, and all urgent changes since, are on disk."""
         self._missing = 0
-        """Who does not have the present batch yet."""
+        """Number of places, of disk and copier, that do not have the present batch yet."""
         self._told = False
         self._driver = driver
         self._on_backlog = on_backlog
@@ -133,13 +138,13 @@ class Commits:
 
     @property
     def pending(self) -> bool:
-        """Something has changed, not only late, that is not on disk."""
+        """Whether a batch is being written, or an urgent change is not on disk yet."""
         if self._urgent is Urgent.ALONE:
             return False
         return self._batch is not None or self._urgent is Urgent.SCHEDULED or self.journal.urgent
 
     def then(self, action: Callable[[], None]) -> None:
-        """Do this when all changes so far but late ones are on disk; at once if they are."""
+        """Run `action` when all urgent changes so far are on disk; at once if they are already."""
         if self.pending:
             self._waiting.append(action)
         else:
@@ -152,7 +157,7 @@ class Commits:
                 told(pending)
 
     def on_urgent(self) -> None:
-        """`saps.storage.journal.Watcher`, as the next two."""
+        """Implement `saps.storage.journal.Watcher`, as do `on_late` and `on_much`."""
         if self._batch is None and not self.journal.disk and (self.copier is None or self.copier.alone):
             self._urgent = Urgent.ALONE
             self.on_late()
@@ -163,11 +168,12 @@ class Commits:
             self._driver.later(0, self._scheduled_begin)
 
     def _scheduled_begin(self) -> None:
-        if self._urgent is Urgent.SCHEDULED:  # the end of the turn was not before it
+        if self._urgent is Urgent.SCHEDULED:  # else `end_turn` has begun this commit already
             self._begin()
 
     def end_turn(self) -> None:
-        """All that is read in this turn of the loop is handled: begin now what would begin with the next turn."""
+        """Begin a scheduled commit now instead of in the next turn of the loop: all input read in this turn is
+        handled."""
         if self._urgent is Urgent.SCHEDULED and self.health.fault is None:
             self._begin()
 
@@ -185,13 +191,13 @@ class Commits:
             self.hurry()
 
     def hurry(self) -> None:
-        """Have late changes written now."""
+        """Begin to write late changes now, without waiting for `LINGER`."""
         if self._urgent is Urgent.ALONE or (self.journal and self._urgent is Urgent.NOTHING):
             self._tell_pending(True)
             self._begin()
 
     def _begin(self) -> None:
-        """Have what has come together written."""
+        """Begin to write all collected changes, unless a batch is being written."""
         self._urgent = Urgent.NOTHING
         if self._batch is not None:
             return
@@ -208,12 +214,12 @@ class Commits:
             self._settle()
 
     def written(self, size: int) -> None:
-        """The batch is on disk, in a file that uses so many bytes."""
+        """Handle the driver's report that the batch is on disk; the storage now uses `size` bytes."""
         self.health.written(size)
         self._one_done(self._batch)
 
     def _one_done(self, batch: Batch | None) -> None:
-        if batch is None or batch is not self._batch:  # it was taken back meanwhile
+        if batch is None or batch is not self._batch:  # the write failed, and the journal has the batch again
             return
         self._missing -= 1
         if not self._missing:
@@ -221,8 +227,8 @@ class Commits:
             self._settle()
 
     def _settle(self) -> None:
-        """All that was cut is on disk. What has come since is committed next; if it has gone again meanwhile, nothing
-        is left to wait for."""
+        """End a commit: release the output that was cut and commit the urgent changes that came since. If those have
+        cancelled each other out meanwhile, the output held since has nothing to wait for and is released, too."""
         if not self.journal.urgent:
             for held in self.held:
                 held.cut()
@@ -240,7 +246,8 @@ class Commits:
         self._tell_pending(self.pending)
 
     def failed(self, full: bool, reason: str) -> None:
-        """Nothing of the batch is on disk, because there is no space (`full`) or for another reason."""
+        """Handle the driver's report that nothing of the batch is on disk, for lack of space (`full`) or another
+        reason. The changes go back into the journal, and the commit is tried again after `RETRY` seconds."""
         batch, self._batch = self._batch, None
         assert batch is not None
         self.journal.give_back(batch)

@@ -1,13 +1,14 @@
-"""How damage in what is stored is told.
+"""Describes damage in stored data. There are two kinds:
 
-Two kinds. A **record** whose checksum is wrong (`Damage`) is named, set aside in the table ``quarantine``, and the
-broker starts without it. Where records may be missing that nobody can name (`DamagedError`: transactions that were
-acknowledged, pages, the marks beside the file), the broker does not start.
+1. `Damage`: a **record** with a wrong checksum. It is named and set aside in the table ``quarantine``; the broker
+   starts without it.
+2. `DamagedError`: records may be missing that nobody can name (acknowledged transactions, pages, or the marks beside
+   the file). The broker does not start.
 
-For a holder of the same sessions that can heal: `saps.storage.saved.Saved.damaged` lists the records of the first kind.
-What is put into the journal again under the same session and filter, topic or packet identifier takes their place; the
-quarantine keeps the damaged bytes. Of the second kind `DamagedError.lost` is for people: repair into a new file, start
-from that, and compare its sessions with the other holders'.
+`saps.storage.saved.Saved.damaged` lists the records of the first kind, for another holder of the same sessions that can
+heal them. A record put into the journal again under the same session and filter, topic or packet identifier takes the
+place of the damaged one; the quarantine keeps the damaged bytes. `DamagedError.lost` describes the second kind for
+operators: repair into a new file, start from that file, and compare its sessions with those of the other holders.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from saps.storage.place import Server, shown
 
 
 class StorageError(Exception):
-    """The storage cannot be used; the text names it and says why."""
+    """Raised when the storage cannot be used; the text names the storage and the reason."""
 
 
 class Damage(NamedTuple):
-    """A record that is not what was stored, or that refers to such a one."""
+    """A damaged record, or a record that refers to a damaged one."""
 
     table: Table
     key: Any
-    """As the journal has it; it may be damaged, too."""
+    """The record's key as in the journal (`saps.storage.journal.Table`). The key may be damaged, too."""
     reason: str
     session: str | None = None
-    """The client whose session it belongs to."""
+    """Client identifier of the session that the record belongs to, if known."""
     topic: str | None = None
-    """Its topic, or topic filter."""
+    """The record's topic or topic filter, if known."""
 
     def __str__(self) -> str:
         number = self.key[-1] if isinstance(self.key, tuple) else self.key
@@ -43,10 +44,10 @@ class Damage(NamedTuple):
 
 
 class DamagedError(StorageError):
-    """The file, or what belongs to it, is damaged beyond single records. Nothing has been changed."""
+    """Raised when the storage, or a file beside it, is damaged beyond single records. Nothing has been changed."""
 
     def __init__(self, place: object, lost: list[str]) -> None:
-        """`place`: the file, or a `Server`. `lost`: what is missing or cannot be told, a line each."""
+        """`place`: the file's path, or a `Server`. `lost`: one line for each thing that is missing or unknown."""
         self.lost = lost
         if isinstance(place, Server):
             repair = f"{quote(shown(place.url))} --broker {quote(place.broker)}"

@@ -1,4 +1,4 @@
-"""Why nothing new can be stored."""
+"""The reason why a storage accepts nothing new."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 
 class StorageFault(NamedTuple):
-    """The state of a storage that takes nothing new."""
+    """The state of a storage that accepts nothing new."""
 
     broken: bool
-    """Nothing can be written. False: only the size that was allowed has been reached."""
+    """Whether writing fails. If False, the storage has only reached its configured maximum size."""
     full: bool
-    """There is no space; else it is a fault of the disk."""
+    """Whether the reason is lack of space; otherwise the disk or the server is at fault."""
     text: str
+    """The reason, for the log and for operators."""

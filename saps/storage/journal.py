@@ -1,7 +1,8 @@
-"""The journal: what has changed and is not on disk yet, as the net change of each row.
+"""The journal: collects changes that are not on disk yet, as the net change of each row.
 
-The machines note changes here while they work; a commit takes all that has come together. What was added and has gone
-again meanwhile (a message that its subscriber has acknowledged already) never reaches the disk.
+The state machines note changes here while they work; a commit takes all changes collected since the last one. A row
+that is added and dropped between two commits (a message that its subscriber has acknowledged already) never reaches
+the disk.
 """
 
 from __future__ import annotations
@@ -15,47 +16,51 @@ from saps.local.batch import Origin
 
 Row = tuple[Any, ...]
 Batch = dict["Table", dict[Any, Row | None]]
-"""By table and key: the row as it is to be, None if there is to be none."""
+"""New rows by table and key; None deletes the row."""
 
 
 class Table(StrEnum):
-    """What is stored. The value is the table's name in the file; the first columns of a row are its key. (Strings are
-    hashed by C, an `Enum` by Python.)"""
+    """The tables of the storage. The value is the table's name in the file; the first columns of a row are its key.
+    (A `StrEnum` because C hashes strings, while Python code hashes the members of a plain `Enum`.)"""
 
     SESSIONS = "sessions"
     """(id, client, user, expiry, ends, will, will delay, will due, birth)"""
     SUBSCRIPTIONS = "subscriptions"
     """(session, filter, subscription)"""
     MESSAGES = "messages"
-    """(id, message, expires, origin): shared by all its copies"""
+    """(id, message, expires, origin): a message, shared by all its copies"""
     COPIES = "copies"
-    """(serial, session, message, packet identifier or 0, form): what a client is still to get, or to acknowledge"""
+    """(serial, session, message, packet identifier or 0, form): a message that a client has yet to receive or
+    acknowledge"""
     RELEASES = "releases"
-    """(serial, session, packet identifier): PUBREC has come, PUBCOMP has not"""
+    """(serial, session, packet identifier): a QoS 2 delivery after PUBREC and before PUBCOMP"""
     INCOMING = "incoming"
-    """(session, packet identifier, subscribers reached): QoS 2 publications that were not released"""
+    """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
     RETAINED = "retained"
     """(topic, record)"""
     HELD = "held"
-    """(owner, name, content): copies of other brokers' sessions"""
+    """(owner, name, content): a copied row of another broker's sessions"""
 
 
 class Stored:
-    """A message that is stored once, for as long as somebody refers to it."""
+    """A message stored once for all its copies, as long as at least one copy refers to it."""
 
     __slots__ = ("_place", "_single", "number", "origin", "references")
 
     def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None, place: int = 0) -> None:
-        """`single`: the publication, if its origin is not known yet; `place`: its number if the mesh gives it none."""
+        """`single`: the publication, if its origin is not known yet. `place`: the sequence number to use if the mesh
+        never numbers the publication; 0 to derive one from `number`, above `UNNUMBERED`."""
         self.number = number
         self._place = place or UNNUMBERED + number
         self.references = 0
         self.origin = origin
-        """Which publication it is, wherever it is stored. Known when it is taken from the journal."""
+        """Identifies the publication at every broker that stores it. Set at the latest when `Journal.take` returns
+        the row."""
         self._single = single
 
     def settle(self, life: tuple[str, int]) -> Origin:
-        """Its origin. One that the mesh has not numbered yet is named after this `life` of the broker."""
+        """Return the message's origin, and fix it. `life`: name and incarnation of this broker, which become the origin
+        of a publication that the mesh has not numbered yet."""
         if self._single is not None and (known := self._single.origin) is not None:
             self.origin, self._single = known, None
         if self.origin is None:
@@ -64,20 +69,20 @@ class Stored:
 
 
 class Watcher(Protocol):
-    """Who takes what a journal has collected."""
+    """Takes the changes that a journal has collected."""
 
     def on_urgent(self) -> None:
-        """Runs at the first urgent change after `Journal.take`."""
+        """Handle the first urgent change after `Journal.take`."""
 
     def on_late(self) -> None:
-        """Runs at the first late change after `Journal.take`, unless an urgent one is before it."""
+        """Handle the first late change after `Journal.take`, unless an urgent change came before it."""
 
     def on_much(self) -> None:
-        """Runs for each message noted while more than `MUCH` wait."""
+        """Handle a message noted while more than `MUCH` bytes of payload wait."""
 
 
 class Nobody:
-    """A `Watcher` of a journal that nobody takes anything from."""
+    """A `Watcher` that does nothing, for a journal whose changes nobody takes."""
 
     def on_urgent(self) -> None:
         pass
@@ -94,7 +99,7 @@ def _nowhere() -> int:
 
 
 UNNUMBERED = 1 << 62
-"""Above all sequence numbers of publications."""
+"""A number above all sequence numbers of publications."""
 MUCH = 64 << 20
 """Bytes of payload that may wait for a commit before publishers are held back."""
 
@@ -102,48 +107,50 @@ MUCH = 64 << 20
 class Journal:
     """Collects changes until `take`.
 
-    A change is **urgent**: an acknowledgement waits for it; or **late**: a message that its client has goes. A late one
-    alone can wait for others: at worst the client gets the message once more, as QoS 1 permits.
+    A change is **urgent** if an acknowledgement waits for it. It is **late** if it deletes a message that its client
+    already has. Late changes alone can wait for other changes: at worst, a crash makes the broker deliver the message
+    once more, as QoS 1 permits.
     """
 
     def __init__(self) -> None:
         self.watcher: Watcher = Nobody()
         self.epoch = 0.0
-        """Seconds since the epoch at moment 0 of the machines' clock; the store sets it."""
+        """Seconds since the epoch at time 0 of the state machines' clock; the store sets it."""
         self._batch: Batch = {}
         self._urgent = False
         self._late = False
         self._next = 1
         self._returned = False
-        """Some of it has been taken before, and others may have it."""
+        """Whether a part of the batch may be at another place already, so that a dropped row must be deleted there."""
         self.payload = 0
         """Bytes of payload noted since the last `take`."""
         self.disk = True
-        """It is written to a file; else other brokers alone get it."""
+        """Whether changes are written to a file or database; otherwise only other brokers store them."""
         self.life = "", 0
         """The broker's name and incarnation."""
         self.place: Callable[[], int] = _nowhere
-        """Takes the next of the numbers of this broker's publications, for one that the mesh may leave without."""
+        """Takes the next sequence number of this broker's publications, for a publication that the mesh may not
+        number."""
 
     def __bool__(self) -> bool:
         return bool(self._batch)
 
     @property
     def urgent(self) -> bool:
-        """An acknowledgement waits for something that is noted here."""
+        """Whether an acknowledgement waits for a change in this journal."""
         return self._urgent and bool(self._batch)
 
     def number(self) -> int:
-        """A number that no other row has: greater than all before."""
+        """Return a new row number, greater than all before."""
         self._next += 1
         return self._next - 1
 
     def begin_after(self, number: int) -> None:
-        """The file has numbers up to this one."""
+        """Make `number` return only numbers above this one, the highest in the file."""
         self._next = max(self._next, number + 1)
 
     def put(self, table: Table, key: Any, row: Row) -> None:
-        """The table has this row from now on, in place of the one with the same key."""
+        """Note a row that is new or replaces the row with the same key. The change is urgent."""
         if not self._urgent:
             self._hurry()
         rows = self._batch.get(table)
@@ -153,8 +160,11 @@ class Journal:
             rows[key] = row
 
     def drop(self, table: Table, key: Any, *, once: bool = False) -> None:
-        """The table has no row with this key any more. `once`: a row with this key is put once at most, so that one
-        which has not been taken yet need never be written; and that it has gone is a late change."""
+        """Note that a row is deleted. The change is urgent, unless `once` is set.
+
+        `once`: the key is never used for another row. A row that has not been taken yet then need not be written at
+        all, and the deletion of any other row is a late change.
+        """
         rows = self._batch.get(table)
         if once and not self._returned and rows is not None and rows.get(key) is not None:
             del rows[key]
@@ -176,7 +186,7 @@ class Journal:
         self.watcher.on_urgent()
 
     def take(self) -> Batch:
-        """All changes so far; from now on others are collected."""
+        """Return all changes so far, and begin an empty batch. Fixes the origins of the messages in the batch."""
         batch, self._batch, self.payload = self._batch, {}, 0
         self._returned = self._urgent = self._late = False
         messages = batch.get(Table.MESSAGES, {})
@@ -186,11 +196,12 @@ class Journal:
         return batch
 
     def show(self) -> None:
-        """Others get what is noted here, and see it before it is taken: what goes meanwhile must be said."""
+        """Make each later `drop` of a row of this batch an explicit deletion: another broker has seen the batch before
+        `take`."""
         self._returned = True
 
     def give_back(self, batch: Batch) -> None:
-        """A batch that was taken could not be written: what has changed since comes on top of it."""
+        """Put back a batch that could not be written, under the changes noted since. The result is urgent."""
         newer, self._returned, self._urgent = self._batch, True, True
         for table, rows in newer.items():
             batch.setdefault(table, {}).update(rows)
@@ -199,8 +210,8 @@ class Journal:
     # ---- messages
 
     def refer(self, single: Single, expires: float | None) -> Stored:
-        """One reference more to a message, a batch of one that remembers its number. `expires`: seconds since the
-        epoch."""
+        """Add a reference to a message, and store the message with the first one. `single`: a batch of one message,
+        which caches the `Stored`. `expires`: seconds since the epoch; None for never."""
         cache = single.encoded
         stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
@@ -215,7 +226,7 @@ class Journal:
         return stored
 
     def release(self, stored: Stored) -> None:
-        """One reference less; nobody's message is not kept."""
+        """Remove a reference to a message; delete the message with the last one."""
         stored.references -= 1
         if not stored.references:
             stored.settle(self.life)

@@ -1,4 +1,4 @@
-"""Where a site's database is: ``postgresql://user@db.example/saps``, as libpq reads it."""
+"""The address of a site's database: a URL as libpq reads it, such as ``postgresql://user@db.example/saps``."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _URL = re.compile(
     r"(?P<path>/[^@/?#]*)?(?:\?(?P<query>[^#]*))?"
 )
 _SHOWN = frozenset(("host", "port", "dbname", "user", "sslmode", "options", "service"))
-"""Parameters of a URL that are no secrets."""
+"""Query parameters of a URL that are safe to log."""
 
 
 class Server(NamedTuple):
-    """The rows of one broker in a database. Its `str` is for logs and has no password."""
+    """The place of one broker's rows in a database. `str` and `repr` leave out the password, for logs."""
 
     url: str
     broker: str
-    """Whose rows."""
+    """Name of the broker that owns the rows."""
     password: str = ""
-    """In place of the one in the URL; empty: that one, or what libpq finds (``PGPASSFILE``)."""
+    """Overrides the password in the URL. If empty, libpq uses that one, or its own sources (``PGPASSFILE``)."""
 
     def __str__(self) -> str:
         return f"{shown(self.url)}, broker {self.broker!r}"
@@ -32,7 +32,7 @@ class Server(NamedTuple):
 
 
 def shown(url: str) -> str:
-    """The URL without its secrets."""
+    """Return the URL without its secrets, or "the database" if it cannot be parsed."""
     found = _URL.fullmatch(url)
     if found is None:
         return "the database"
@@ -43,7 +43,8 @@ def shown(url: str) -> str:
 
 
 def url_fault(url: str) -> str | None:
-    """Why `url` cannot name a database, never with the URL in it; None if it can. The empty text stands for none."""
+    """Return why `url` cannot name a database, or None if it can. The reason never contains the URL. An empty `url`
+    means no database and is valid."""
     if url and _URL.fullmatch(url) is None:
         return "is not a URL such as postgresql://saps@db.example/saps (in a password, '@', '/', '?', '#' are %40 ...)"
     return None

@@ -1,8 +1,8 @@
-"""The form of records in a storage file: columns, and a checksum over a record's table, key and content.
+"""The format of stored records: columns, and a checksum over a record's table, key and content.
 
-The checksum is made where a record becomes bytes, before SQLite has it, and compared wherever it is read. It covers the
-key, so that a record that turns up in another's place is found, too. CRC-32 finds each change of up to 32 neighbouring
-bits, and any other but one in 4 billion.
+The checksum is computed where a record becomes bytes, before the engine gets it, and compared at every read. It covers
+the key, so that a record in the place of another one is found, too. CRC-32 detects every change within 32 neighbouring
+bits, and misses one in 4 billion of all other changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from saps.storage.journal import Row, Table
 
 
 class Kind(NamedTuple):
-    """The columns of a table. They have no types, so that SQLite gives each value back as it took it."""
+    """The columns of a table: its key, then the rest. They have no types, so that SQLite returns each value
+    unchanged."""
 
     keys: tuple[str, ...]
     rest: tuple[str, ...]
@@ -36,7 +37,7 @@ KINDS = {
 }
 _BY_NUMBER = frozenset(table for table, kind in KINDS.items() if kind.keys in (("id",), ("serial",)))
 SEEDS = {table: crc32(table.value.encode()) for table in Table}
-"""What the checksums of a table begin with, so that no record passes for one of another table."""
+"""Initial CRC-32 of each table's checksums, so that no record passes for one of another table."""
 _STATE_SEED = crc32(b"state")
 _PLAIN = (int, str, float, bytes, type(None))
 _encode = msgspec.msgpack.Encoder().encode
@@ -57,7 +58,8 @@ SCHEMA = "".join(
         "CREATE TABLE quarantine (id INTEGER PRIMARY KEY, origin, reason, content);",
     )
 )
-"""``state`` has one row (`State`), replaced in each transaction; ``quarantine`` has what was damaged."""
+"""The tables of a storage file. ``state`` has one row (`State`), which each transaction replaces; ``quarantine`` has
+the damaged records."""
 PUT = {
     table: f"INSERT OR REPLACE INTO {table.value} VALUES ({', '.join('?' * (len(keys) + len(rest) + 1))})"
     for table, (keys, rest) in KINDS.items()
@@ -72,52 +74,53 @@ PUT_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?, ?)"
 
 
 class State(NamedTuple):
-    """What the file says of itself."""
+    """The record in which a storage describes itself."""
 
     store: bytes
-    """Drawn when the file was made: no other file has it."""
+    """Random identity, drawn when the storage was made; only copies share it."""
     number: int
-    """Transactions so far."""
+    """Number of transactions so far."""
     totals: dict[str, tuple[int, int]]
-    """By table: how many records there are, and the sum of their checksums. A record that is missing, or an old one in
-    the place of a later one, is found by it."""
+    """By table: the number of records and the sum of their checksums. The totals reveal a missing record, and an old
+    record in the place of a newer one."""
 
 
 def seal(row: Row, seed: int) -> list[Any]:
-    """The row as SQLite takes it (what is not a number, a text or bytes becomes MessagePack), with its checksum.
-    `seed`: of its table (`SEEDS`)."""
+    """Return a row's columns for the engine, followed by their checksum. A value that is not None, a number, a text or
+    bytes becomes MessagePack. `seed`: the table's entry in `SEEDS`."""
     columns = [value if type(value) in _PLAIN else _encode(value) for value in row]
     columns.append(crc32(_encode(columns), seed))
     return columns
 
 
 def sound(row: Row, seed: int) -> bool:
-    """Is the row, with its checksum as last column, as it was sealed?"""
+    """Return whether a row, with its checksum as last column, is as `seal` made it. `seed`: the table's entry in
+    `SEEDS`."""
     try:
         return bool(crc32(_encode(row[:-1]), seed) == row[-1])
-    except UnicodeEncodeError:  # a text that is none
+    except UnicodeEncodeError:  # damage has made the text invalid UTF-8
         return False
 
 
 def key_of(table: Table, row: Sequence[Any]) -> Any:
-    """The row's key, as the journal has it."""
+    """Return the row's key as in the journal: the value of a single key column, else a tuple."""
     return row[0] if len(KINDS[table].keys) == 1 else tuple(row[:2])
 
 
 def keys(table: Table, wanted: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Keys as SQLite takes them."""
+    """Return the journal's keys as parameters of SQLite: a tuple for each key."""
     return [(key,) for key in wanted] if len(KINDS[table].keys) == 1 else list(wanted)
 
 
 def seal_state(state: State) -> list[Any]:
-    """The row of the table ``state``."""
+    """Return the row of the table ``state``, with its checksum."""
     columns = [1, state.store, state.number, _encode(state.totals)]
     columns.append(crc32(_encode(columns), _STATE_SEED))
     return columns
 
 
 def state_of(row: Row | None) -> State | None:
-    """The state, None if the row is missing or damaged."""
+    """Return the state in a row of the table ``state``, or None if the row is missing or damaged."""
     if row is None or not sound(row, _STATE_SEED):
         return None
     totals: dict[str, tuple[int, int]] = msgspec.msgpack.decode(row[3], type=dict[str, tuple[int, int]])
@@ -125,7 +128,8 @@ def state_of(row: Row | None) -> State | None:
 
 
 def array(values: list[bytes], element: int = 17) -> bytes:
-    """An array as PostgreSQL reads it in binary. `element`: the number of the type; 17 is ``bytea``."""
+    """Encode a one-dimensional array in PostgreSQL's binary format. `element`: OID of the element type; 17 is
+    ``bytea``."""
     parts = [pack(">iii", bool(values), 0, element)]
     parts += [pack(">ii", len(values), 1)] if values else []
     for value in values:

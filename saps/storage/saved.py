@@ -1,4 +1,4 @@
-"""What a storage file holds, as values: what a broker starts from."""
+"""The content of a storage as values, from which a broker starts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from saps.storage.journal import Batch, Row, Table
 
 
 class SavedMessage(NamedTuple):
-    """A message, stored once for all its copies."""
+    """A message stored once for all its copies."""
 
     number: int
     message: Message
     expires: float | None
-    """Seconds since the epoch; None: never."""
+    """Expiry in seconds since the epoch; None for never."""
     origin: Origin | None
-    """Which publication it was, if that is known."""
+    """Identifies the publication, if known."""
 
 
 class SavedForm(msgspec.Struct, frozen=True, array_like=True):
-    """In which form a client gets a message."""
+    """The form in which a client receives a message: QoS, RETAIN flag and subscription identifiers."""
 
     qos: int
     retain: bool
@@ -32,73 +32,75 @@ class SavedForm(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SavedCopy(NamedTuple):
-    """A message that a client is still to get, or to acknowledge."""
+    """A message that a client has yet to receive or acknowledge."""
 
     serial: int
+    """Row number, which orders the copies of a session."""
     message: int
+    """`SavedMessage.number` of the message."""
     packet_id: int
-    """0: not sent yet."""
+    """Packet identifier; 0 if the message has not been sent yet."""
     form: SavedForm
 
 
 class SavedSession(msgspec.Struct):
-    """One client's session; without an expiry only a will."""
+    """One client's session. A session whose expiry is 0 is stored only for its will."""
 
     number: int
     client_id: str
     user: str | None
     expiry: int
     ends: float | None
-    """Seconds since the epoch when it ends; None: its client was connected."""
+    """End of the session in seconds since the epoch; None if its client was connected."""
     will: Message | None
     will_delay: int
     will_due: float | None
-    """Seconds since the epoch; None: the client was connected, or there is no will."""
+    """Time to publish the will, in seconds since the epoch; None if the client was connected or has no will."""
     birth: int = 0
-    """The session's own name, wherever it goes."""
+    """Identifies the session at every broker."""
     subscriptions: list[Subscription] = []
     copies: list[SavedCopy] = []
-    """In the order in which they were sent, or are to be."""
+    """Messages to deliver, in the order of sending."""
     releases: list[tuple[int, int]] = []
-    """Serials and packet identifiers for which PUBREL is due, in order."""
+    """(serial, packet identifier) of each delivery for which PUBREL is due, in order."""
     incoming: dict[int, int] = {}
-    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    """Subscribers reached, by packet identifier of each QoS 2 publication before PUBREL."""
     had: dict[Origin, None] = {}
-    """What it has had of late, where that is known."""
+    """Origins of the publications that the session has received recently, as far as known."""
 
     @property
     def row(self) -> Row:
-        """Its own row."""
+        """The session's row in `Table.SESSIONS`."""
         will = self.will, self.will_delay, self.will_due
         return (self.number, self.client_id, self.user, self.expiry, self.ends, *will, self.birth)
 
 
 class Saved(msgspec.Struct):
-    """All that a file holds."""
+    """The whole content of a storage."""
 
     sessions: list[SavedSession] = []
     messages: dict[int, SavedMessage] = {}
     retained: dict[str, bytes] = {}
-    """By topic: records as the overlay encodes them."""
+    """Retained messages by topic, as the overlay encodes them."""
     held: dict[str, dict[str, bytes]] = {}
     """By owner and name: copies of other brokers' sessions (`saps.overlay.sessions.replicas.shelf`)."""
     highest: int = 0
-    """The greatest number in use."""
+    """The greatest row number in use."""
     damaged: list[Damage] = []
-    """Records that are not what was stored. They are not among the others; who holds them elsewhere may store them anew
+    """Damaged records, which the other attributes leave out. Another holder of a record may store it anew
     (`saps.storage.damage`)."""
     jump: float = 0.0
-    """Seconds by which the machine's clock jumped while the file was not in use. Sessions, wills and messages have been
-    moved by it (`move`); retained messages go by the mesh's clock."""
+    """Seconds by which the machine's clock jumped while the storage was not in use. `move` has shifted sessions, wills
+    and messages by it; retained messages follow the mesh's clock."""
 
     @property
     def repaired(self) -> bool:
-        """The file was made of a damaged one, and no broker has begun with it before: it may be older than what other
-        brokers have of the sessions in it."""
+        """Whether the storage was made from a damaged one and no broker has started from it since. Other brokers may
+        then have newer copies of its sessions."""
         return bool(self.sessions) and "" not in self.held
 
     def move(self, seconds: float) -> None:
-        """Sessions, wills and messages end later by so many seconds."""
+        """Shift the ends of sessions, wills and messages by `seconds`, and record that in `jump`."""
         self.jump = seconds
         for session in self.sessions:
             session.ends = None if session.ends is None else session.ends + seconds
@@ -108,7 +110,7 @@ class Saved(msgspec.Struct):
                 self.messages[number] = saved._replace(expires=saved.expires + seconds)
 
     def timed(self) -> Batch:
-        """The rows of what ends at a time."""
+        """Return the rows that contain an end or expiry: all sessions, and the messages that expire."""
         messages = self.messages
         return {
             Table.SESSIONS: {session.number: session.row for session in self.sessions},
@@ -116,13 +118,13 @@ class Saved(msgspec.Struct):
         }
 
     def rows(self) -> Batch:
-        """The rows of everything."""
+        """Return all rows."""
         rows: Batch = {table: {} for table in Table}
         rows[Table.RETAINED] = {topic: (topic, record) for topic, record in self.retained.items()}
         rows[Table.HELD] = {
             (owner, name): (owner, name, content)
             for owner, contents in self.held.items()
-            if owner  # else the lives of a broker with this file, which another one does not continue
+            if owner  # rows without an owner are the incarnations of a broker with this storage: a new one has none
             for name, content in contents.items()
         }
         rows[Table.MESSAGES] = {number: tuple(saved) for number, saved in self.messages.items()}

@@ -1,8 +1,8 @@
-"""Witnesses of how far a broker's storage goes: other brokers, which remember it.
+"""Witnesses: other brokers that remember the last transaction of a broker's storage.
 
-A copy of all files of a store, put back later, is sound in itself: only somebody else can tell that it lacks what came
-after it. So a broker with storage tells two others the number of its last transaction every `EVERY` seconds, and asks
-all of them at its start. They remember it in memory, for as long as one of them lives.
+An older copy of all files of a store, put back later, is consistent in itself. Only another broker can tell that it
+lacks the transactions since. A broker with storage therefore tells `WITNESSES` other brokers the number of its last
+transaction every `EVERY` seconds, and asks all brokers when it starts. Witnesses remember the number in memory only.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import Any, Protocol
 from saps.agents.api import Answers, remote
 
 WITNESS = "witness"
-"""Name of each broker's witness, which is called by way of its broker: it costs the overlay no key."""
+"""Name of the agent at each broker. Calls reach it by the broker's name, so that it needs no key in the overlay."""
 EVERY = 5.0
-"""Seconds between two notes: what was stored within the last ones may be missing unseen. Less costs two calls each."""
+"""Seconds between two reports to the witnesses. Transactions of the last `EVERY` seconds may be missing unnoticed. Each
+report costs `WITNESSES` calls."""
 WITNESSES = 2
-"""Brokers that are told. More find a copy put back where more of them have died."""
+"""Brokers that each report goes to. With more witnesses, an older copy is found although more of them have crashed."""
 REMEMBERED = 4096
-"""Brokers that are remembered."""
+"""Most brokers that a witness remembers; it forgets the one with the oldest report first."""
 
 
 class Witness:
-    """The agent of one broker that remembers how far the stores of others go."""
+    """The agent of one broker that remembers the last transactions of other brokers' stores."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
 
     @remote
     def note(self, broker: str, store: bytes, number: int) -> list[Any]:
-        """A broker's store, by the file's identity, has come to a transaction. What was remembered of it before:
-        nothing, or the identity and the number."""
+        """Remember the last transaction `number` of a broker's `store` (its identity, `saps.storage.records.State`).
+        Returns the store and number remembered before as a list of two, or an empty list."""
         before = self._known.pop(broker, None)
         self._known[broker] = store, number
         if len(self._known) > REMEMBERED:
@@ -41,41 +42,42 @@ class Witness:
 
 
 class Noted(Protocol):
-    """The store that is told of (`saps.storage.driver.store.Store`)."""
+    """The store that `Notes` report (`saps.storage.driver.store.Store`)."""
 
     @property
     def identity(self) -> bytes:
-        """Which file."""
+        """Identity of the store (`saps.storage.records.State.store`)."""
 
     @property
     def number(self) -> int:
-        """Its last transaction."""
+        """Number of the store's last transaction."""
 
 
 class Calls(Protocol):
-    """What calls the witnesses (`saps.agents.api.AgentRegistry`)."""
+    """Calls the witnesses (`saps.agents.api.AgentRegistry`)."""
 
     def call(self, name: str, method: str, args: Iterable[Any], done: Callable[[Answers], None]) -> None: ...
 
 
 class Notes:
-    """What one broker with storage tells its witnesses."""
+    """Reports one broker's storage to its witnesses, and asks them about it at the start."""
 
     def __init__(
         self, name: str, store: Noted, calls: Calls, others: Callable[[], list[str]], found: Callable[[str, int], None]
     ) -> None:
-        """`name`: of this broker. `others`: brokers it is linked to. `found` is told what is wrong, and how many
-        transactions are missing."""
+        """`name`: name of this broker. `others` returns the names of the brokers with a link to it. `found` is called
+        with what is wrong and the number of missing transactions; 0 if that is unknown."""
         self._name = name
         self._store = store
         self._calls = calls
         self._others = others
         self._found = found
         self._told: tuple[int, list[str]] = (-1, [])
-        """Of which transaction, and whom."""
+        """The last report: number of the transaction, and the brokers that got it."""
 
     def ask(self) -> None:
-        """At the start, once joined: what do the others remember?"""
+        """Ask all brokers what they remember of this store; report to `found` if it lacks transactions or is another
+        store. To be called once, after the broker has joined the mesh."""
         store, number = self._store.identity, self._store.number
 
         def answered(answers: Answers) -> None:
@@ -89,7 +91,8 @@ class Notes:
         self._calls.call(f"!{WITNESS}", "note", (self._name, store, number), answered)
 
     def tell(self) -> None:
-        """From time to time: how far it has come."""
+        """Report the last transaction to the witnesses, unless the last report was the same. To be called every `EVERY`
+        seconds."""
         number, others = self._store.number, sorted(self._others())[:WITNESSES]
         if (number, others) == self._told:
             return

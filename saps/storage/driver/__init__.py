@@ -1,1 +1,1 @@
-"""The storage file: SQLite, its marks, its writer thread, and the tools that read it."""
+"""Drives the storage: SQLite files with their marks, PostgreSQL, the writer thread, and the tools that read them."""

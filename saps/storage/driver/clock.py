@@ -1,8 +1,11 @@
-"""How much time has passed since a file was written last, where the machine's clock may have jumped meanwhile.
+"""Computes the time that has passed since a file was last written, although the wall clock may have jumped meanwhile.
 
-Expiries are stored by the wall clock. Within one boot of the machine the time since boot tells what has really passed.
-After another boot the wall clock is believed, unless it says less than nothing or more than `LONG`: then only what has
-passed since boot counts, so that nothing expires early; after a real stop that long it lasts longer by as much.
+Expiries are stored by the wall clock.
+
+1. Within one boot of the machine, the time since boot tells how much time has really passed.
+2. After another boot, the wall clock is trusted if it has advanced by 0 to `LONG` seconds.
+3. Otherwise only the time since boot counts, so that nothing expires early. After a real stop longer than `LONG`,
+   sessions and messages therefore last longer by the rest of that stop.
 """
 
 from __future__ import annotations
@@ -14,27 +17,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 LONG = 86_400.0
-"""Seconds without a broker that are taken for a clock that has jumped. More lets smaller jumps expire sessions; less
-prolongs sessions after shorter stops."""
+"""Longest stop of a broker in seconds; a longer one counts as a jump of the clock. A greater value lets smaller jumps
+expire sessions; a smaller one prolongs sessions after shorter stops."""
 JUMP = 1.0
-"""Seconds from which it is a jump: clocks are steered by less."""
+"""Smallest jump of the clock in seconds; time synchronisation slews a clock by less."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Moment(NamedTuple):
-    """A moment as a machine knows it."""
+    """A moment by the wall clock and by the time since boot."""
 
     wall: float
     """Seconds since the epoch."""
     boot: str
-    """Which start of the machine; empty if it does not say."""
+    """Identifier of the machine's boot; empty if the system has none."""
     up: float
-    """Seconds since that start."""
+    """Seconds since that boot."""
 
     @property
     def text(self) -> str:
-        """By the wall clock, in UTC."""
+        """The wall clock in UTC, as ISO 8601."""
         try:
             return datetime.fromtimestamp(self.wall, UTC).isoformat(timespec="seconds")
         except (ValueError, OverflowError, OSError):
@@ -42,7 +45,7 @@ class Moment(NamedTuple):
 
 
 def moment(wall: float | None = None) -> Moment:
-    """Now. `wall`: what the wall clock is to be taken for."""
+    """Return the present moment. `wall`: seconds since the epoch to use instead of the wall clock's time."""
     return Moment(time.time() if wall is None else wall, _boot(), _up())
 
 
@@ -59,7 +62,8 @@ def _up() -> float:
 
 
 def jump(then: Moment, now: Moment) -> float:
-    """Seconds by which the wall clock has gone on more than is to be counted; negative: less."""
+    """Return the seconds by which the wall clock has advanced beyond the time that counts (see the module); negative if
+    it fell behind, 0 below `JUMP`."""
     told = now.wall - then.wall
     if then.boot and then.boot == now.boot and now.up >= then.up:
         passed = now.up - then.up

@@ -1,4 +1,4 @@
-"""Reading, repairing and copying what is stored without changing it, also beside the broker that writes it."""
+"""Examines, repairs and copies a storage, also while a broker writes it. Only `repair_rows` changes the original."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from saps.storage.place import Server
 
 
 class Examined(NamedTuple):
-    """What a storage holds, and what is wrong with it."""
+    """The content of a storage, and its damage."""
 
     reader: Reader
     marks: Marks
-    """A database has none: it keeps its log itself."""
+    """The marks beside a file. A database has none, for it keeps its log itself."""
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong, a line each."""
+        """One line for each damaged record and each thing that may be missing."""
         return [*self.reader.lost, *map(str, self.reader.saved.damaged)]
 
 
 def examine(place: Path | Server) -> Examined:
-    """Read it as far as it can be. Raises `StorageError` if nothing of it can."""
+    """Read a storage as far as possible. Raises `StorageError` if nothing of it can be read."""
     if isinstance(place, Server):
         with needing_psycopg():
             from saps.storage.driver.postgresql import opened
@@ -52,7 +52,8 @@ def examine(place: Path | Server) -> Examined:
 
 
 def repair(path: Path, new: Path) -> Examined:
-    """Make a new file of all that is sound in this one; what was wrong with it. Raises `StorageError`."""
+    """Make the file `new` of all sound records in the file `path`. Returns what was found in `path`. Raises
+    `StorageError`, also if `new` exists."""
     _free(new)
     found = examine(path)
     last, state = found.marks.last, found.reader.state
@@ -63,15 +64,15 @@ def repair(path: Path, new: Path) -> Examined:
 
 
 def brokers(server: Server) -> list[str]:
-    """Whose rows a database has. Raises `StorageError`."""
+    """Return the names of the brokers that have rows in a database. Raises `StorageError`."""
     with needing_psycopg():
         from saps.storage.driver.postgresql import brokers
     return brokers(server)
 
 
 def repair_rows(server: Server) -> tuple[Examined, str]:
-    """Put what is sound of a broker's rows in their place; what was wrong, and the name under which the old rows are
-    kept. Raises `StorageError`, also if the broker lives."""
+    """Replace a broker's rows by the sound ones among them. Returns what was found, and the name under which the old
+    rows are kept. Raises `StorageError`, also if the broker is alive."""
     with needing_psycopg():
         from saps.storage.driver.postgresql import replace
     now = moment()
@@ -80,7 +81,8 @@ def repair_rows(server: Server) -> tuple[Examined, str]:
 
 
 def backup(path: Path, new: Path) -> int:
-    """Copy the file as it is at this moment, checked; the bytes of the copy. Raises `StorageError`."""
+    """Copy the present state of a file to `new`, and check the copy. Returns the size of the copy in bytes. Raises
+    `StorageError`, also if `new` exists; `DamagedError` if records or transactions may be missing."""
     _free(new)
     partial = new.with_name(new.name + ".new")
     with told(new):
@@ -108,11 +110,11 @@ def backup(path: Path, new: Path) -> int:
 
 @contextmanager
 def _snapshot(path: Path) -> Iterator[tuple[sqlite3.Connection, Marks]]:
-    """A connection to one state of the file, and marks that are not later."""
+    """Yield a connection to one state of the file, and marks no newer than that state. Raises `StorageError`."""
     with told(path):
         if not path.stat().st_size:
             raise StorageError(f"{path} is empty: nothing can be read")
-        try:
+        try:  # the marks first: a transaction between the two reads then cannot look missing
             with mark_path(path).open("rb") as file:
                 marks = read_marks(file.fileno())
         except FileNotFoundError:
@@ -126,6 +128,6 @@ def _snapshot(path: Path) -> Iterator[tuple[sqlite3.Connection, Marks]]:
 
 
 def _free(new: Path) -> None:
-    """Raises `StorageError` if there is something under a name that is to be written to."""
+    """Check that no file has the name `new`. Raises `StorageError` if one has."""
     if new.exists():
         raise StorageError(f"{new} is there already")

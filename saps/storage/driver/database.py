@@ -1,7 +1,7 @@
-"""The records of one broker in an engine: loaded once, then written a transaction at a time.
+"""Loads one broker's records from an engine, then writes them one transaction at a time.
 
-Each record has a checksum (`saps.storage.records`), each transaction a number and the totals of all records. What is
-damaged is named and set aside; what is missing stops the start.
+Each record has a checksum (`saps.storage.records`); each transaction has a number and the totals of all records.
+Damaged records are named and set aside; missing records stop the start.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from saps.storage.saved import Saved
 logger = logging.getLogger(__name__)
 
 NAMED = 20
-"""Damaged records that are named in the log; ``saps storage verify`` names all."""
+"""Most damaged records that the log names; ``saps storage verify`` names all."""
 
 
 class Database:
-    """The open storage of one broker. Used by one thread at a time."""
+    """The open storage of one broker, for one thread at a time."""
 
     def __init__(self, place: Path | Server, sync: Sync, now: Callable[[], Moment] = moment) -> None:
         """Open the storage, or make it. Raises `DamagedError` if acknowledged transactions are missing, `StorageError`
-        if it is in use, of another kind, or cannot be reached; then nothing has been changed."""
+        if the storage is in use, has another format, or cannot be reached. In both cases nothing has been changed."""
         self.opened = now()
         self.epoch = self.opened.wall - time.monotonic()
-        """Seconds since the epoch at moment 0 of the monotonic clock. All that is stored goes by it, whatever
-        becomes of the wall clock meanwhile."""
+        """Seconds since the epoch at time 0 of the monotonic clock. All stored times are relative to it, so that later
+        jumps of the wall clock do not matter."""
         self.engine = _engine(place, sync, self.opened)
         self.state, self._then = self.engine.state, self.engine.then
         self._place = place
         self.name = self.engine.name
         self._sums: dict[Table, dict[Any, int]] = {}
-        """Of each record, its checksum; empty until `load`."""
+        """Checksum of each record, by table and key; empty until `load`."""
         self._doubt: tuple[State, list[Change]] | None = None
-        """The last transaction, if it is not known whether the engine has it."""
+        """The last transaction, while it is unknown whether the engine has it."""
         self.quarantined = 0
-        """Records that have been set aside, now and earlier."""
+        """Records in the quarantine, from this start and earlier ones."""
 
     @property
     def size(self) -> int:
-        """Bytes in use, since the last transaction."""
+        """Bytes in use after the last transaction."""
         return self.engine.size
 
     def close(self) -> None:
-        """Close it, in order."""
+        """Close the storage in order."""
         self.engine.close(self._now())
 
     def load(self) -> Saved:
-        """All that is stored and sound. Damaged records are named, logged and set aside. If the machine's clock has
-        jumped since the last transaction, what ends at a time has been moved by that, in the engine, too.
+        """Return all sound records. Logs damaged records and sets them aside. If the machine's clock has jumped since
+        the last transaction, shifts the ends of sessions, wills and messages by the jump, in the engine as well.
 
-        Raises `DamagedError` if records may be missing that cannot be named.
+        Raises `DamagedError` if records may be missing that cannot be named, `StorageError` if the engine fails.
         """
         with self.engine.told():
             with self.engine.records() as records:
@@ -86,8 +86,9 @@ class Database:
         return reader.saved
 
     def write(self, batch: Batch) -> None:
-        """Write all changes in one transaction, or none of them. Raises what the engine does (`Engine.fault`); then
-        either may be, until the next one, which may repeat what has been written."""
+        """Write all changes in one transaction, or none of them. Raises the engine's errors (`Engine.fault` explains
+        them). After an error, it is unknown until the next call whether the batch was written; that call may repeat
+        its changes."""
         if self._doubt is not None:
             self._find_out(*self._doubt)
         if not self._sums:
@@ -106,6 +107,7 @@ class Database:
         self._done(state, changes)
 
     def _find_out(self, state: State, changes: list[Change]) -> None:
+        """Ask the engine whether it has the transaction in doubt, and end the doubt."""
         if self.engine.reached() == state.number:
             self._done(state, changes)
         self._doubt = None
@@ -119,7 +121,7 @@ class Database:
         return moment(self.epoch + time.monotonic())
 
     def _set_aside(self, reader: reading.Reader) -> None:
-        """Damaged records leave their tables for the quarantine."""
+        """Log the damaged records and move them into the quarantine, in one transaction with the new totals."""
         damaged, totals = reader.saved.damaged, dict(self.state.totals)
         for named in damaged[:NAMED]:
             logger.error("%s: damaged and set aside: %s", self.name, named)
@@ -136,13 +138,13 @@ def _engine(place: Path | Server, sync: Sync, now: Moment) -> Engine:
     if isinstance(place, Path):
         return StorageFile(place, sync, now)
     with needing_psycopg():
-        from saps.storage.driver.postgresql import PostgreSQL  # here: most brokers need none of it
+        from saps.storage.driver.postgresql import PostgreSQL  # imported here because psycopg is optional
     return PostgreSQL(place, sync, now)
 
 
 @contextmanager
 def needing_psycopg() -> Iterator[None]:
-    """Around an import that needs the library. Raises `StorageError` without it."""
+    """Turn the `ImportError` of an import that needs psycopg into a `StorageError`."""
     try:
         yield
     except ImportError:

@@ -1,7 +1,7 @@
-"""What holds the records: SQLite in a file of one broker, or PostgreSQL for all brokers of a site.
+"""The interface of the engines that hold the records: SQLite in one broker's file, or PostgreSQL for a whole site.
 
-What makes them believable is the same for both (`saps.storage.driver.database`): checksums, totals, numbers of
-transactions, the quarantine. An engine writes all of a transaction or nothing, and gives back what it was given.
+The protection against damage is the same for both (`saps.storage.driver.database`): checksums, totals, transaction
+numbers, the quarantine. An engine writes all of a transaction or nothing, and returns what it was given.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from saps.storage.records import SEEDS, State, seal
 
 
 class Change:
-    """What a batch changes in one table."""
+    """The changes of a batch in one table, and their effect on the table's totals."""
 
     __slots__ = ("_fresh", "_sums", "count", "gone", "put", "replaced", "table", "total")
 
     def __init__(self, table: Table, rows: dict[Any, Row | None], sums: dict[Any, int]) -> None:
-        """`sums`: of the records that the table has, by key."""
+        """`rows`: new rows by key; None deletes. `sums`: checksums by key of all records that the table has; `done`
+        updates them."""
         self.table = table
         self.gone: list[Any] = []
-        """The keys of rows that are there and are to go."""
+        """Keys of existing rows to delete."""
         self.put: list[list[Any]] = []
-        """Rows with their checksums."""
+        """New rows, sealed (`saps.storage.records.seal`)."""
         self.replaced: list[Any] = []
-        """The keys of rows that are there and are to be others."""
+        """Keys of existing rows that `put` replaces."""
         self.count = self.total = 0
-        """How the table's totals change."""
+        """Changes of the table's totals: number of records, and sum of their checksums."""
         self._sums = sums
         self._fresh: dict[Any, int] = {}
         seed, known = SEEDS[table], sums.get
@@ -51,51 +52,52 @@ class Change:
         self.total += sum(self._fresh.values())
 
     def done(self) -> None:
-        """The engine has it."""
+        """Update the known checksums; to be called when the engine has committed the change."""
         for key in self.gone:
             del self._sums[key]
         self._sums.update(self._fresh)
 
 
 class SetAside(NamedTuple):
-    """A record that an earlier start found damaged."""
+    """A record in the quarantine, which an earlier start found damaged."""
 
     table: str
     reason: str
     content: bytes
-    """MessagePack of its columns as they were found."""
+    """The record's columns as they were found, in MessagePack."""
 
 
 class Aside(NamedTuple):
-    """A damaged record that is to leave its table for the quarantine."""
+    """A damaged record to move from its table to the quarantine."""
 
     table: Table
     row: Row
-    """With its key as the engine has it."""
+    """The row as it was read, with its key as in the engine."""
     reason: str
 
 
 class Records(Protocol):
-    """One state of what an engine holds for a broker."""
+    """A consistent snapshot of one broker's records in an engine. The methods raise one of `faults` for damage."""
 
     @property
     def faults(self) -> tuple[type[Exception], ...]:
-        """What damage raises."""
+        """The exceptions that damage raises."""
 
     def check(self) -> list[str]:
-        """What the engine itself finds damaged, a line each."""
+        """Return one line for each damage that the engine itself detects."""
 
     def state(self) -> State | None:
-        """What it says of itself; None if that is damaged."""
+        """Return the record of the storage's state, or None if it is damaged."""
 
     def rows(self, table: Table, lost: list[str]) -> Iterator[Row]:
-        """The table's rows with their checksums, in the order of their keys. What cannot be read goes into `lost`."""
+        """Yield the table's rows with their checksums, in the order of their keys. Adds a line to `lost` for each thing
+        that cannot be read."""
 
     def message(self, number: int) -> Row | None:
-        """One row of the messages."""
+        """Return the row of `Table.MESSAGES` with this number, or None if there is none."""
 
     def quarantine(self) -> Iterator[SetAside]:
-        """What earlier starts set aside."""
+        """Yield the records that earlier starts set aside."""
 
 
 class Engine(Protocol):
@@ -103,41 +105,43 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages, without secrets."""
+        """The engine's name in messages, without secrets."""
 
     @property
     def state(self) -> State:
-        """What it said of itself when it was opened, or since."""
+        """The storage's state at its opening, or after the last commit."""
 
     @property
     def then(self) -> Moment:
-        """When it had been written last, when it was opened."""
+        """The time of the last transaction before the storage was opened."""
 
     @property
     def size(self) -> int:
-        """Bytes in use by this broker, since the last transaction."""
+        """Bytes that this broker's records used after the last transaction."""
 
     @property
     def rest(self) -> float | None:
-        """Seconds after which `keep` must be called if nothing is committed; None: never."""
+        """Longest pause between commits in seconds, after which `keep` must be called; None for no limit."""
 
     def keep(self) -> None:
-        """Nothing is to be committed, but this process lives."""
+        """Renew the engine's claim to the records while there is nothing to commit."""
 
     def told(self) -> AbstractContextManager[None]:
-        """Within, what goes wrong becomes a `StorageError` with the engine's `name`."""
+        """Return a context in which errors of the engine become a `StorageError` that contains its `name`."""
 
     def records(self) -> AbstractContextManager[Records]:
-        """What it holds now."""
+        """Return a context with a snapshot of the records."""
 
     def reached(self) -> int:
-        """The number of the last transaction, when one may or may not have been written."""
+        """Read the number of the last transaction from the engine; to be called when a commit has raised. Raises the
+        engine's errors."""
 
     def commit(self, state: State, changes: Sequence[Change], now: Moment, aside: Sequence[Aside] = ()) -> None:
-        """Write this, which leads to the state, as a whole or not at all. If it raises, either may be (`reached`)."""
+        """Write one transaction: the `changes`, the records to set `aside`, and the `state` that results. It is written
+        as a whole or not at all; if the method raises, the caller must find out which (`reached`)."""
 
     def fault(self, error: Exception) -> tuple[bool, str]:
-        """Why a commit failed: is there no space, and a line of text."""
+        """Return whether a commit failed for lack of space, and one line with the reason."""
 
     def close(self, now: Moment) -> None:
-        """It is closed in order."""
+        """Close the storage in order, at the moment `now`."""

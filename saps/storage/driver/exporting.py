@@ -1,4 +1,4 @@
-"""The content of a storage file as JSON, a record each."""
+"""Exports the content of a storage as JSON objects, one for each record."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from saps.storage.saved import SavedSession
 
 
 def records(found: Examined) -> Iterator[dict[str, Any]]:
-    """All that is sound, and what earlier starts set aside. Bytes (payloads, correlation data) are for the caller to
-    encode; times are seconds since the epoch."""
+    """Yield all sound records, then those that earlier starts set aside. The caller must encode bytes (payloads,
+    correlation data). Times are in seconds since the epoch."""
     saved = found.reader.saved
     for session in saved.sessions:
         yield _session(session)

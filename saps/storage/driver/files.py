@@ -1,8 +1,8 @@
 """The storage file: SQLite in WAL mode, for one broker at a time (`saps.storage.driver.engine.Engine`).
 
-A file is made under another name and renamed when it is complete, so an empty one is as damaged as any other that does
-not read as it was written: it is never taken for "nothing was stored". It is private, examined before anything is
-changed, and after each transaction a mark beside it repeats the number (`saps.storage.driver.marks`).
+A file is made under another name and renamed when it is complete. An empty file is therefore damaged; it never means
+"nothing was stored". Only its owner may read the file. It is examined before anything is changed. After each
+transaction, a mark beside the file repeats the transaction's number (`saps.storage.driver.marks`).
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ from saps.storage.records import DROP, KINDS, PUT, PUT_STATE, SCHEMA, SEEDS, Sta
 logger = logging.getLogger(__name__)
 
 Sync = Literal["full", "normal", "off"]
-"""When the operating system is asked to have written what was committed: with each commit, at checkpoints, never."""
+"""When commits are flushed to the disk: with each commit (``full``), at checkpoints (``normal``), or never (``off``).
+"""
 
 APPLICATION_ID = 0x53415053
-"""``SAPS``, in the file's header."""
+"""``SAPS`` in ASCII, in the file's header."""
 FORMAT = 3
-"""Raised when a file can no longer be read by an earlier version."""
+"""Version of the file format, increased when an earlier version of SAPS can no longer read the file."""
 
 
 @contextmanager
 def told(path: Path) -> Iterator[None]:
-    """What goes wrong with a file becomes a `StorageError` that names it."""
+    """Turn errors of SQLite and the operating system into a `StorageError` that names the file; damage raises
+    `DamagedError`."""
     try:
         yield
     except FAULTS as error:
@@ -53,7 +55,7 @@ def told(path: Path) -> Iterator[None]:
 
 
 def make(path: Path, content: Batch, now: Moment, number: int = 0) -> None:
-    """Make a file with this content, complete or not at all. `number`: of its last transaction so far. Raises
+    """Make a file with this content, complete or not at all. `number`: number of its last transaction so far. Raises
     `StorageError`, `sqlite3.Error` or `OSError`."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
@@ -73,11 +75,12 @@ def make(path: Path, content: Batch, now: Moment, number: int = 0) -> None:
 
 
 def publish(new: Path, path: Path, mark: Mark) -> None:
-    """Give a complete file its name, with its mark. Raises `StorageError` if something of another file is there."""
+    """Flush a complete file to the disk, make its mark, and rename it from `new` to `path`. Raises `StorageError` if
+    a log or mark of another file is in the way, `OSError`."""
     with new.open("rb") as file:
         os.fsync(file.fileno())
     left = [path.with_name(path.name + ending) for ending in ("-wal", "-journal", "-mark")]
-    for other in left:  # of a file that somebody has taken away: its changes are not this one's
+    for other in left:  # from a file that was moved away: the new file must not take over its changes
         if other.exists() and not (other == mark_path(path) and _of_an_empty_file(other)):
             raise StorageError(f"{other} is there, but {path} is not: put it back, or take both away")
     make_marks(path, mark)
@@ -86,14 +89,16 @@ def publish(new: Path, path: Path, mark: Mark) -> None:
 
 
 def _of_an_empty_file(mark: Path) -> bool:
-    """A start was cut short between the mark and its file."""
+    """Return whether a mark belongs to a file without transactions, whose first start was interrupted before the
+    rename."""
     with mark.open("rb") as file:
         marks = read_marks(file.fileno())
     return marks.whole and marks.last is not None and not marks.last.number
 
 
 def locked(path: Path) -> MarkFile:
-    """The file's mark, when all that belongs to it is its owner's only."""
+    """Make the file and all that belongs to it private, and return its locked mark. Raises `DamagedError` if the file
+    is empty or its mark is gone, `StorageError` if another process uses it, `OSError`."""
     for ending in ("", "-wal", "-shm", "-mark"):
         found = path.with_name(path.name + ending)
         if found.exists() and found.stat().st_mode & 0o777 != PRIVATE:
@@ -107,14 +112,14 @@ def locked(path: Path) -> MarkFile:
 
 
 def reader_of(path: Path, *, damaged: bool = False) -> sqlite3.Connection:
-    """A connection that changes nothing, also beside a broker that writes. `damaged`: read a file that was cut, too.
-    Raises `StorageError` if it is no file of this format, `sqlite3.Error`."""
-    logged = path.with_name(path.name + "-wal").exists()  # else nobody has it open, and there is nothing to lock
+    """Return a read-only connection, which also works while a broker writes. `damaged`: also read a truncated file.
+    Raises `StorageError` if the file does not have this format, `sqlite3.Error`."""
+    logged = path.with_name(path.name + "-wal").exists()  # else nobody has the file open, and it needs no lock
     mode = "mode=ro" if logged else "mode=ro&immutable=1"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
     try:
         connection.text_factory = as_text
-        connection.execute(f"PRAGMA writable_schema = {int(damaged)}")  # SQLite then takes the file for what it is
+        connection.execute(f"PRAGMA writable_schema = {int(damaged)}")  # SQLite then tolerates faults of the schema
         found = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if found != APPLICATION_ID:
@@ -128,8 +133,12 @@ def reader_of(path: Path, *, damaged: bool = False) -> sqlite3.Connection:
 
 
 def examined(path: Path, file: MarkFile, now: Moment) -> tuple[State, Moment]:
-    """The file's state, and when it was written last, if it goes as far as its marks say. Nothing is changed: SQLite
-    would bring what it can read of the write-ahead log into the file and throw the rest away."""
+    """Return the file's state and the time of its last transaction, if the file has all transactions of its marks.
+
+    Examines the file without changing it: SQLite would copy the readable part of the write-ahead log into the file and
+    discard the rest. Raises `DamagedError` if acknowledged transactions are missing. A file that lost its last
+    transactions in a loss of power, as its `sync` permits, is accepted: its marks are reset, and the loss is logged.
+    """
     with closing(reader_of(path)) as connection:
         found = FileRecords(connection).state()
     if found is None:
@@ -155,7 +164,7 @@ class StorageFile:
 
     def __init__(self, path: Path, sync: Sync, now: Moment) -> None:
         """Open the file, or make it. Raises `DamagedError` if acknowledged transactions are missing, `StorageError`
-        if it is in use or of another kind; then nothing has been changed."""
+        if the file is in use or has another format. In both cases nothing has been changed."""
         self.name = str(path)
         self._path = path
         self._sync = sync
@@ -182,7 +191,7 @@ class StorageFile:
         yield FileRecords(self._connection)
 
     def keep(self) -> None:
-        """Its lock is the process's."""
+        """Do nothing: the operating system keeps the lock as long as the process lives."""
 
     def reached(self) -> int:
         state = FileRecords(self._connection).state()
@@ -222,7 +231,8 @@ class StorageFile:
         self._marks.close()
 
     def _note(self, now: Moment) -> None:
-        """Have the mark say how far the file goes."""
+        """Write the last transaction's number into the mark. Flushes the mark at most every `FLUSH` seconds, if `sync`
+        is ``full``."""
         self._changed = True
         self._marks.write(self._mark(now))
         if self._sync == "full" and (moment := time.monotonic()) >= self._flushed + FLUSH:
@@ -250,7 +260,7 @@ def _opened(path: Path, sync: Sync) -> sqlite3.Connection:
 
 
 def _set_aside(connection: sqlite3.Connection, table: Table, row: Row, reason: str) -> bool:
-    """Move a row as it is into the quarantine. False if it is not where it was."""
+    """Move a row unchanged into the quarantine. Returns False if its key does not select exactly that row."""
     key = [raw(value) for value in row[: len(KINDS[table].keys)]]
     condition = " AND ".join(
         f"{column} = {'CAST(? AS TEXT)' if isinstance(found, str) else '?'}"
@@ -265,5 +275,5 @@ def _set_aside(connection: sqlite3.Connection, table: Table, row: Row, reason: s
 
 
 def raw(value: Any) -> Any:
-    """A value that SQLite and MessagePack take, whatever damage has made of it."""
+    """Return a value in a form that SQLite and MessagePack accept even if it is damaged: a text as its bytes."""
     return value.encode(errors="surrogateescape") if isinstance(value, str) else value

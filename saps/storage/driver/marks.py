@@ -1,12 +1,13 @@
-"""Marks beside a storage file: how far it goes, written after each commit.
+"""Marks beside a storage file: the number of its last transaction, written after each commit.
 
-SQLite takes a write-ahead log that is cut, damaged or gone for the end of what was committed, and says nothing. So
-after each transaction its number goes into ``FILE-mark``, before anything is acknowledged. A file that ends before its
-mark has lost what was acknowledged.
+SQLite treats a truncated, damaged or missing write-ahead log silently as the end of the commits. Each transaction's
+number therefore goes into ``FILE-mark`` before anything is acknowledged. A file that ends before its mark has lost
+acknowledged transactions.
 
-The mark needs no flush of its own: the process may die at any moment, the operating system has it. After a loss of
-power it may be behind, by a second at most where `sync` is ``full`` (`FLUSH`), never ahead. Two slots are written in
-turn, so that a mark that was cut leaves the one before. The mark is also the lock: one process at a time.
+A mark needs no flush with each commit: it survives a crash of the process in the operating system's cache. After a loss
+of power the mark may be behind the file, by at most `FLUSH` seconds where `sync` is ``full``, but never ahead. Marks go
+into two slots in turn, so that a truncated mark leaves the one before. The mark is also the lock that keeps a second
+process out.
 """
 
 from __future__ import annotations
@@ -22,38 +23,40 @@ from saps.storage.damage import StorageError
 from saps.storage.driver.clock import Moment
 
 FLUSH = 1.0
-"""Seconds between two flushes of the mark: what is damaged after a loss of power is found but for the last ones. Less
-costs a flush more each time."""
+"""Seconds between two flushes of the mark. After a loss of power, the loss of an older transaction is still detected. A
+shorter interval costs more writes to the disk."""
 _PLACES = (0, 4096)
+"""Offsets of the two slots in bytes."""
 _SLOT = 512
+"""Greatest size of a slot's content in bytes."""
 
 
 class Mark(msgspec.Struct, array_like=True, frozen=True):
-    """How far a file goes."""
+    """The last transaction of a file."""
 
     store: bytes
-    """Which file, as `saps.storage.records.State.store`."""
+    """Identity of the file, as `saps.storage.records.State.store`."""
     number: int
-    """Its last transaction."""
+    """Number of the last transaction."""
     moment: Moment
-    """When that was."""
+    """Time of the last transaction."""
     sync: str
-    """What it was written with, as the setting."""
+    """The setting `sync` with which the transaction was written."""
     clean: bool = False
-    """The file was closed in order."""
+    """Whether the file was closed in order."""
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """What the two slots hold."""
+    """The content of the two slots."""
 
     last: Mark | None
-    """The later one; None if neither can be read."""
+    """The mark with the higher number; None if neither slot can be read."""
     whole: bool
-    """Both can be read."""
+    """Whether both slots can be read."""
 
 
 def mark_path(path: Path) -> Path:
-    """Where a file's mark is."""
+    """Return the path of a storage file's mark."""
     return path.with_name(path.name + "-mark")
 
 
@@ -61,7 +64,8 @@ class MarkFile:
     """The open, locked mark of a storage file."""
 
     def __init__(self, path: Path) -> None:
-        """Open and lock it. Raises `StorageError` if another process has it, `FileNotFoundError` if there is none."""
+        """Open and lock the mark of the storage file `path`. Raises `StorageError` if another process has locked it,
+        `FileNotFoundError` if there is no mark."""
         self._file = mark_path(path).open("r+b", buffering=0)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,25 +74,25 @@ class MarkFile:
             raise StorageError(f"{path}: another process uses it") from None
 
     def read(self) -> Marks:
-        """What the slots hold. Raises `OSError`."""
+        """Return the content of the slots. Raises `OSError`."""
         return read_marks(self._file.fileno())
 
     def write(self, mark: Mark) -> None:
-        """Put a mark into its slot. Raises `OSError`."""
+        """Write a mark into its slot, without a flush. Raises `OSError`."""
         self._put(_PLACES[mark.number % 2], mark)
 
     def reset(self, mark: Mark) -> None:
-        """Put a mark into both slots: whatever they held no longer counts. Raises `OSError`."""
+        """Write a mark into both slots, over all earlier marks, and flush them. Raises `OSError`."""
         for place in _PLACES:
             self._put(place, mark)
         self.flush()
 
     def flush(self) -> None:
-        """Have the mark outlive a loss of power. Raises `OSError`."""
+        """Flush the mark to the disk, so that it survives a loss of power. Raises `OSError`."""
         os.fdatasync(self._file.fileno())
 
     def close(self) -> None:
-        """Close it; the lock is free."""
+        """Close the mark and release the lock."""
         self._file.close()
 
     def _put(self, place: int, mark: Mark) -> None:
@@ -99,7 +103,7 @@ class MarkFile:
 
 
 def make_marks(path: Path, mark: Mark) -> None:
-    """Make a file's mark, in place of any other, for its owner only. Raises `OSError`."""
+    """Make the mark of a storage file, in place of any other mark, readable only by its owner. Raises `OSError`."""
     mark_path(path).unlink(missing_ok=True)
     os.close(os.open(mark_path(path), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     file = MarkFile(path)
@@ -110,7 +114,7 @@ def make_marks(path: Path, mark: Mark) -> None:
 
 
 def read_marks(descriptor: int) -> Marks:
-    """What the slots of an open mark file hold. Raises `OSError`."""
+    """Return the content of the slots of an open mark file. Raises `OSError`."""
     found = [_decoded(os.pread(descriptor, _SLOT, place)) for place in _PLACES]
     readable = [mark for mark in found if mark is not None]
     return Marks(max(readable, key=lambda mark: mark.number, default=None), len(readable) == len(found))
@@ -128,7 +132,8 @@ def _decoded(slot: bytes) -> Mark | None:
 
 
 def shortfall(marks: Marks, store: bytes, number: int) -> str | None:
-    """What a file with this last transaction lacks, by its marks; None if nothing."""
+    """Return what a file lacks according to its marks, or None if nothing. `store`, `number`: the file's identity and
+    last transaction."""
     last = marks.last
     if last is None:
         return "its mark cannot be read: whether acknowledged transactions are missing cannot be told"

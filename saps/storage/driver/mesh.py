@@ -1,4 +1,4 @@
-"""What the mesh asks of a broker's storage: acknowledgements that wait, and retained messages that are kept."""
+"""Connects a broker's storage to the mesh: holds back acknowledgements to brokers, and stores retained messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from saps.storage.journal import Table
 Addressed = tuple[BrokerRef, Frame]
 
 PROMISES: frozenset[type[Frame]] = frozenset((Ack, Caught, OfmAck, Arrived, Departed))
-"""What says that this broker has a publication, or has a session or none."""
+"""Frames that promise that this broker has a publication, or that it has or gave up a session."""
 COPIED: frozenset[type[Frame]] = frozenset((Appended,))
-"""What says that it has copies of another broker's sessions."""
+"""Frames that promise that this broker has copies of another broker's sessions."""
 
 
 class HeldFrames:
-    """Acknowledgements of publications to other brokers, which promise what PUBACK promises. (A
-    `saps.storage.commits.Held`.) Nothing else waits: what comes later may overtake them."""
+    """Holds back acknowledgements to other brokers, which promise the same as PUBACK. (A `saps.storage.commits.Held`.)
+    Other frames do not wait, and may overtake the acknowledgements."""
 
     def __init__(
         self,
@@ -36,7 +36,8 @@ class HeldFrames:
         kinds: frozenset[type[Frame]] = PROMISES,
         degrades: bool = False,
     ) -> None:
-        """`degrades`: while the disk is full or broken frames of these `kinds` do not wait for it."""
+        """`send` sends the released frames. `kinds`: the types of frames that wait. `degrades`: while the disk is full
+        or broken, these frames leave without waiting for it."""
         self._commits = commits
         self._send = send
         self._kinds = kinds
@@ -46,7 +47,7 @@ class HeldFrames:
         commits.held.append(self)
 
     def holds(self, to: BrokerRef, frame: Frame) -> bool:
-        """Must this frame wait? If so, it is looked after here."""
+        """Return whether a frame must wait. If so, keep it and send it later; the caller must not send it."""
         if type(frame) not in self._kinds or not self._commits.pending:
             return False
         if self._degrades and self._commits.health.fault is not None:
@@ -64,14 +65,14 @@ class HeldFrames:
             self._send(staged)
 
     def fail(self, storage_fault: StorageFault) -> None:
-        """The other brokers have to wait until it is true."""
+        """Keep the frames until a later commit succeeds, or send them all if this object `degrades`."""
         if self._degrades:
             self.cut()
             self.release()
 
 
 def keep_retained(store: Store, node: OverlayNode) -> None:
-    """From now on store what this broker holds of the mesh's retained messages."""
+    """Store each later change of the retained messages that this broker holds for the mesh."""
     journal = store.journal
 
     def on_record(topic: str, record: Record | None) -> None:
@@ -84,9 +85,11 @@ def keep_retained(store: Store, node: OverlayNode) -> None:
 
 
 def restore_retained(store: Store, node: OverlayNode) -> None:
-    """Have the mesh keep what was stored of it, where it knows nothing later. To be called when it has been joined."""
+    """Give the stored retained messages back to the mesh, which ignores them where it has newer ones. Drops expired
+    messages, and from the journal those that belong to other brokers now. To be called once, after the broker has
+    joined the mesh."""
     now, journal = node.port.timers.wall() * 1000, store.journal
-    jump = round(max(store.saved.jump, 0.0) * 1000)  # if the clock went back, the mesh's need not have done so
+    jump = round(max(store.saved.jump, 0.0) * 1000)  # the mesh's clock need not have gone back with this machine's
 
     def told(topic: str) -> None:
         if not node.retained.store.holds(topic):

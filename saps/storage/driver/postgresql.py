@@ -1,9 +1,9 @@
-"""PostgreSQL for all brokers of a site (`saps.storage.driver.engine.Engine`): the rows of one broker in shared tables.
+"""Stores the records of all brokers of a site in PostgreSQL (`saps.storage.driver.engine.Engine`), in shared tables.
 
-Two things keep two processes of one broker apart. An **advisory lock** says that a process lives: the server frees it
-with its connection, which it ends itself when it hears nothing for `LEASE`. Whoever starts waits for that, no longer.
-The **fence** decides: it counts the processes that have begun with these rows, and each transaction changes them only
-where it still is this one's. A process that stood still or was cut off may come back: its commits fail for ever.
+An **advisory lock** shows that a broker's process is alive. The server releases the lock with the connection, which it
+ends after `LEASE` seconds of silence; a new process waits that long at most. The **fence** keeps an old process out: it
+counts the processes that have taken over the rows, and a transaction changes rows only under its own process's fence.
+A process that stood still or was cut off may come back, but all its commits fail.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from saps.storage.records import KINDS, SEEDS, State, array, key_of, seal, seal_
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-"""Raised when rows can no longer be read by an earlier version."""
+"""Version of the row format, increased when an earlier version of SAPS can no longer read the rows."""
 OLDEST = 140_000
-"""PostgreSQL 14: it ends sessions that are idle."""
+"""Oldest usable server, PostgreSQL 14: the first with ``idle_session_timeout``."""
 LEASE = 10.0
-"""Seconds of silence after which the server ends a connection, and another process may begin with the same rows. Less
-costs a question more often; more makes the next process wait longer."""
+"""Seconds of silence after which the server ends a connection, so that another process may take over the rows. A
+shorter lease costs more queries; a longer one makes the next process wait longer."""
 _AT_ONCE = 2000
-"""Rows that are read at a time."""
+"""Rows fetched in one round trip."""
 _PATIENCE = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
@@ -48,7 +48,7 @@ _PATIENCE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
-"""Seconds, and milliseconds, after which a server that cannot be reached is given up, where the URL does not say."""
+"""Timeouts for an unreachable server unless the URL sets them; all in seconds, ``tcp_user_timeout`` in milliseconds."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS saps_brokers (broker text PRIMARY KEY, format int NOT NULL, fence bigint NOT NULL,
@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS saps_records (broker text, kind text, key bytea, cont
 CREATE TABLE IF NOT EXISTS saps_quarantine (broker text, kind text, reason text, content bytea);
 CREATE INDEX IF NOT EXISTS saps_quarantine_broker ON saps_quarantine (broker);
 """
-"""Keys and contents are MessagePack, a content with its checksum. Keys that are numbers are in their order as bytes."""
+"""Keys and contents are MessagePack; a content includes its checksum. Numbers as keys sort as bytes like as numbers."""
 
 _COMMIT = """
 WITH fence AS (
@@ -86,8 +86,8 @@ WITH fence AS (
 )
 SELECT (SELECT count(*) FROM fence), (SELECT size FROM old)
 """
-"""A transaction is one statement: one way to the server and back. A row of the fence is changed, or nothing is. OFFSET
-keeps the planner from joining the other way round: it knows nothing of tables that have just begun to grow."""
+"""A transaction in one statement, which costs one round trip. If the fence's row does not match, nothing changes.
+OFFSET keeps the planner from reversing the join: it has no statistics of tables that have just begun to grow."""
 
 _SESSION = """
 SELECT set_config('idle_session_timeout', %(lease)s, false),
@@ -107,11 +107,11 @@ Connection: TypeAlias = "psycopg.Connection[Any]"
 
 
 class FencedError(StorageError):
-    """Another process has begun with the rows since."""
+    """Raised when another process has taken over the rows."""
 
 
 class _Own(NamedTuple):
-    """A broker's own row."""
+    """A broker's row in ``saps_brokers``."""
 
     fence: int
     format: int
@@ -128,7 +128,7 @@ def _own(connection: Connection, broker: str) -> _Own | None:
 
 
 class ServerRecords:
-    """The rows of one broker, in a transaction that sees one state. (A `saps.storage.driver.engine.Records`.)"""
+    """The rows of one broker, read in a transaction with one snapshot. (A `saps.storage.driver.engine.Records`.)"""
 
     faults: tuple[type[Exception], ...] = (errors.DataCorrupted, errors.IndexCorrupted, errors.InFailedSqlTransaction)
 
@@ -136,10 +136,10 @@ class ServerRecords:
         self._connection = connection
         self._broker = broker
         self.size = 0
-        """Bytes of what has been read."""
+        """Bytes of all keys and contents read so far."""
 
     def check(self) -> list[str]:
-        """PostgreSQL compares its pages itself as they are read, if it was set up to."""
+        """Return no faults: PostgreSQL itself checks pages as it reads them, if data checksums are enabled."""
         return []
 
     def state(self) -> State | None:
@@ -175,13 +175,13 @@ class ServerRecords:
 
 
 class PostgreSQL:
-    """The rows of one broker, for this process. (A `saps.storage.driver.engine.Engine`.)"""
+    """The rows of one broker, taken over by this process. (A `saps.storage.driver.engine.Engine`.)"""
 
     rest: float | None = LEASE / 4
 
     def __init__(self, server: Server, sync: Sync, now: Moment) -> None:
-        """Take the rows over, or begin with none. Raises `DamagedError` if nobody can tell what must be there,
-        `StorageError` if the server cannot be reached or another process that uses the rows lives."""
+        """Take over the broker's rows, or make its first one. Raises `DamagedError` if the state is damaged,
+        `StorageError` if the server cannot be reached or another process that uses the rows is alive."""
         self.name = str(server)
         self._server = server
         self._sync = sync
@@ -212,11 +212,11 @@ class PostgreSQL:
     def keep(self) -> None:
         try:
             self._live().execute("SELECT")
-        except (psycopg.Error, StorageError):  # the next transaction says so
+        except (psycopg.Error, StorageError):  # the next transaction reports it
             self._drop_broken()
 
     def reached(self) -> int:
-        """Waits for a transaction that an earlier connection has left under way."""
+        """Implement `Engine.reached`; wait for a transaction that an earlier connection left unfinished."""
         query = "SELECT number FROM saps_brokers WHERE broker = %s AND fence = %s FOR UPDATE"
         found = self._ask(query, (self._server.broker, self._fence))
         if found is None:
@@ -244,7 +244,7 @@ class PostgreSQL:
         return isinstance(error, errors.DiskFull), _line(error)
 
     def close(self, now: Moment) -> None:
-        with suppress(psycopg.Error), self._connection as connection:  # the next process need not wait for the server
+        with suppress(psycopg.Error), self._connection as connection:  # so that the next process need not wait
             connection.execute("SELECT pg_advisory_unlock_all()")
 
     def _ask(self, query: str, values: Any) -> tuple[Any, ...] | None:
@@ -256,7 +256,7 @@ class PostgreSQL:
         return found
 
     def _live(self) -> Connection:
-        """The connection; another one if it is lost. Raises `FencedError`, `psycopg.Error`."""
+        """Return the connection, or a new one if it is lost. Raises `FencedError`, `StorageError`, `psycopg.Error`."""
         if self._fenced:
             raise self._lost()
         if self._connection.closed:
@@ -267,11 +267,11 @@ class PostgreSQL:
             found = self._connection.execute(query, values).fetchone()
             if found is None:
                 raise self._lost()
-            self._locked = found[0]  # if not, the server still takes the connection before for alive
+            self._locked = found[0]  # False while the server has not ended the earlier connection yet
         return self._connection
 
     def _lost(self) -> FencedError:
-        """The rows are another process's now."""
+        """Give up the rows, which another process has taken over. Returns the error to raise."""
         self._fenced = True
         self._connection.close()
         return FencedError("another process has begun with these rows")
@@ -282,10 +282,10 @@ class PostgreSQL:
 
 
 def connect(server: Server, sync: Sync = "full") -> Connection:
-    """A connection. Raises `StorageError`, `psycopg.Error`; neither has the password."""
+    """Return a connection. Raises `StorageError` or `psycopg.Error`, without the password in their texts."""
     try:
         given = conninfo.conninfo_to_dict(server.url)
-    except psycopg.ProgrammingError as error:  # libpq shows what it could not read
+    except psycopg.ProgrammingError as error:  # libpq quotes the invalid part, which may be the password
         reason = re.sub(r'"[^"]*"', "a part of it", _line(error))
         raise StorageError(f"{server}: {reason}") from None
     given |= {"password": server.password} if server.password else {}
@@ -305,7 +305,7 @@ def connect(server: Server, sync: Sync = "full") -> Connection:
 
 @contextmanager
 def told(server: Server) -> Iterator[None]:
-    """What goes wrong becomes a `StorageError` that names the rows."""
+    """Turn errors of the server into a `StorageError` that names the rows; damage raises `DamagedError`."""
     try:
         yield
     except (errors.DataCorrupted, errors.IndexCorrupted) as error:
@@ -316,7 +316,7 @@ def told(server: Server) -> Iterator[None]:
 
 @contextmanager
 def reading(connection: Connection, broker: str) -> Iterator[ServerRecords]:
-    """One state of a broker's rows, also while another process writes them."""
+    """Yield a snapshot of a broker's rows, also while another process writes them."""
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
         yield ServerRecords(connection, broker)
@@ -327,7 +327,7 @@ def reading(connection: Connection, broker: str) -> Iterator[ServerRecords]:
 
 @contextmanager
 def opened(server: Server) -> Iterator[ServerRecords]:
-    """What a database has for a broker. Nothing is changed. Raises `StorageError`."""
+    """Yield a snapshot of a broker's rows, without taking them over. Raises `StorageError`."""
     with told(server), closing(connect(server)) as connection:
         if server.broker not in _brokers(connection, records=True):
             raise _nothing(server, _brokers(connection))
@@ -336,14 +336,14 @@ def opened(server: Server) -> Iterator[ServerRecords]:
 
 
 def brokers(server: Server) -> list[str]:
-    """Whose rows there are. Raises `StorageError`."""
+    """Return the names of the brokers that have rows. Raises `StorageError`."""
     with told(server), closing(connect(server)) as connection:
         return _brokers(connection)
 
 
 def replace(server: Server, aside: str, now: Moment) -> Reader:
-    """Put a broker's rows that are sound in the place of all it has, which are kept under the name `aside`; what was
-    read. Raises `StorageError`, also if a process that uses them lives."""
+    """Replace all rows of a broker by the sound ones among them; keep the old rows under the name `aside`. Returns what
+    was read. Raises `StorageError`, also if a process that uses the rows is alive."""
     with told(server), closing(connect(server)) as connection:
         if server.broker not in _brokers(connection, records=True):
             raise _nothing(server, _brokers(connection))
@@ -368,7 +368,7 @@ def replace(server: Server, aside: str, now: Moment) -> Reader:
 
 
 def _brokers(connection: Connection, records: bool = False) -> list[str]:
-    """Whose rows there are; with `records` also of those whose own row is gone."""
+    """Return the names of the brokers that have rows; with `records` also of those without a row of their own."""
     if not _has_tables(connection):
         return []
     also = "UNION SELECT broker FROM saps_records" if records else ""
@@ -381,7 +381,7 @@ def _nothing(server: Server, known: list[str]) -> StorageError:
 
 
 def _insert(connection: Connection, broker: str, state: State, now: Moment) -> None:
-    """A broker's own row, unless it has one, or records without."""
+    """Insert a broker's row into ``saps_brokers``, unless it has one."""
     _, *columns = seal_state(state)
     connection.execute(
         "INSERT INTO saps_brokers SELECT %s, %s, 1, %s, %s, %s, %s, %s ON CONFLICT DO NOTHING",
@@ -390,7 +390,7 @@ def _insert(connection: Connection, broker: str, state: State, now: Moment) -> N
 
 
 def _begin(connection: Connection, server: Server, now: Moment) -> tuple[int, State, Moment]:
-    """The fence of this process, and what the broker's own row says. Raises `StorageError`."""
+    """Take over a broker's rows. Returns its fence, state, and last transaction's time. Raises `StorageError`."""
     query = "SELECT EXISTS (SELECT FROM saps_records WHERE broker = %s)"
     own = _own(connection, server.broker)
     if own is None and connection.execute(query, (server.broker,)).fetchone() == (False,):
@@ -408,7 +408,7 @@ def _begin(connection: Connection, server: Server, now: Moment) -> tuple[int, St
 
 
 def _wait(connection: Connection, server: Server, patience: float = LEASE + 2) -> None:
-    """Until no other process that uses the rows lives. Raises `StorageError` if one does for so many seconds."""
+    """Wait for the lock of the rows. Raises `StorageError` if another process keeps it for `patience` seconds."""
     end = time.monotonic() + patience
     while connection.execute(f"SELECT {_LOCK}", {"broker": server.broker}).fetchone() != (True,):
         if time.monotonic() >= end:
@@ -422,7 +422,7 @@ def _has_tables(connection: Connection) -> bool:
 
 
 def _make_tables(connection: Connection) -> None:
-    """At the first start of a site, by the first of its brokers."""
+    """Create the tables, at the start of a site's first broker. The lock keeps two first brokers apart."""
     if _has_tables(connection):
         return
     with connection.transaction():
@@ -431,11 +431,11 @@ def _make_tables(connection: Connection) -> None:
 
 
 class _Bytes(bytes):
-    """An array of ``bytea`` as PostgreSQL reads it; psycopg takes three times the rest of a commit to make one."""
+    """An encoded array of ``bytea``. (psycopg would need three times the time of the rest of a commit to encode it.)"""
 
 
 class _Texts(bytes):
-    """An array of ``text``."""
+    """An encoded array of ``text``."""
 
 
 class _BytesDumper(Dumper):  # type: ignore[misc]
@@ -454,7 +454,7 @@ def _texts(values: list[bytes]) -> _Texts:
 
 
 def _values(changes: Sequence[Change], aside: Sequence[Aside]) -> dict[str, Any]:
-    """The arrays of `_COMMIT`, and the bytes of what is put."""
+    """Return the array parameters of `_COMMIT`, and as ``added`` the bytes of all rows to put."""
     set_aside = [(each.table.value.encode(), _encode(key_of(each.table, each.row))) for each in aside]
     gone, replaced, put = [*set_aside], [], []
     for change in changes:
@@ -476,8 +476,8 @@ def _values(changes: Sequence[Change], aside: Sequence[Aside]) -> dict[str, Any]
 
 
 def _row(table: Table, key: bytes, content: bytes) -> Row | None:
-    """A row as it was sealed. One that cannot be read, or that is not the key's, has no checksum; None if the key is
-    none."""
+    """Return a row as it was sealed, or None if the key is invalid. A row whose content is unreadable or belongs to
+    another key is returned with its key alone, so that its checksum is wrong."""
     wanted, rest = KINDS[table]
     try:
         named = _decode(key)

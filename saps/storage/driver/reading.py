@@ -1,4 +1,4 @@
-"""What is stored read as a whole, each record compared with its checksum, and the whole with its totals."""
+"""Reads a whole storage, compares each record with its checksum, and each table with its totals."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _decode = msgspec.msgpack.decode
 
 
 class Reader:
-    """Reads everything once. Damage never stops it: what can be read is read."""
+    """Reads a storage once. Damage never stops the reader: it reads all that can be read."""
 
     def __init__(self, records: Records) -> None:
         self.saved = Saved()
-        """What is sound."""
+        """The sound records."""
         self.state: State | None = None
         self.sums: dict[Table, dict[Any, int]] = {table: {} for table in Table}
-        """By table and key: the checksums of what is sound."""
+        """Checksums of the sound records, by table and key."""
         self.set_aside: list[Row] = []
-        """The rows of `saved.damaged`, as they are."""
+        """The rows of `saved.damaged`, unchanged and in the same order."""
         self.quarantine: list[SetAside] = []
-        """What earlier starts set aside."""
+        """Records that earlier starts set aside."""
         self.lost: list[str] = []
-        """What may be missing, a line each."""
+        """One line for each thing that may be missing."""
         self._records = records
         self._sessions: dict[int, SavedSession] = {}
 
     def read(self) -> None:
-        """Read everything."""
+        """Read the whole storage into the attributes. To be called once."""
         with self._looking("the file"):
             self.lost += self._records.check()
         with self._looking("the state"):
@@ -140,7 +140,7 @@ class Reader:
         self.set_aside.append(row)
 
     def _client(self, table: Table, row: Row) -> str | None:
-        """The client it belongs to, as far as that can be read."""
+        """Return the client identifier of the session that a row belongs to, or None if it cannot be told."""
         if table is Table.SESSIONS:
             return row[1] if isinstance(row[1], str) else None
         if table in (Table.MESSAGES, Table.RETAINED, Table.HELD):
@@ -149,7 +149,7 @@ class Reader:
         return None if session is None else session.client_id
 
     def _topic(self, table: Table, row: Row) -> str | None:
-        """Its topic or filter, as far as that can be read."""
+        """Return the topic or topic filter of a row, or None if it cannot be read."""
         if table is Table.SUBSCRIPTIONS:
             return row[1] if isinstance(row[1], str) else None
         if table is Table.RETAINED:
@@ -168,7 +168,7 @@ class Reader:
         return next(found, None)
 
     def _drop_unclaimed(self) -> None:
-        """Messages whose copies are all damaged: nobody knows whose they are."""
+        """Treat as damaged the messages to which no sound copy refers: their sessions are unknown."""
         claimed = {copy.message for session in self.saved.sessions for copy in session.copies}
         for number in self.saved.messages.keys() - claimed:
             row = None
@@ -182,11 +182,12 @@ class Reader:
 
 
 class _OrphanError(Exception):
-    """The record refers to one that is damaged."""
+    """Raised for a record that refers to a damaged record."""
 
 
 class _Looking:
-    """Notes what the engine says is damaged, and goes on behind it."""
+    """A context that adds the engine's `faults` to `lost`, and lets the reader continue after it. `at`: the part of
+    the storage that is read."""
 
     def __init__(self, lost: list[str], at: str, faults: tuple[type[Exception], ...]) -> None:
         self._lost = lost

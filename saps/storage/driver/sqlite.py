@@ -1,4 +1,4 @@
-"""Reading SQLite (`saps.storage.driver.engine.Records`), also what is damaged: around pages that cannot be read."""
+"""Reads SQLite files (`saps.storage.driver.engine.Records`), also damaged ones: it reads around unreadable pages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from saps.storage.journal import Row, Table
 from saps.storage.records import KINDS, SELECT, SELECT_STATE, State, key_of, state_of
 
 FAULTS = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What a damaged file raises; the latter for its names of columns."""
+"""The exceptions that a damaged file raises; names of columns raise `UnicodeDecodeError`."""
 
 
 def as_text(data: bytes) -> str:
-    """A text of the file, also one that damage has made none. (A connection's `text_factory`.)"""
+    """Decode a text of the file; bytes that are not UTF-8 become surrogates. (A connection's `text_factory`.)"""
     return data.decode(errors="surrogateescape")
 
 
 class FileRecords:
-    """What a connection reads. (A `saps.storage.driver.engine.Records`.)"""
+    """The records that a connection reads. (A `saps.storage.driver.engine.Records`.)"""
 
     faults: tuple[type[Exception], ...] = FAULTS
 
@@ -50,6 +50,7 @@ class FileRecords:
             lost.append(f"{table.value}: {error}")
         else:
             return
+        # From the other end, up to where the forward scan stopped: only the rows on the unreadable pages are lost.
         backwards = ", ".join(f"{column} DESC" for column in columns)
         with suppress(*FAULTS):
             for row in self._connection.execute(f"{SELECT[table]} ORDER BY {backwards}"):
@@ -70,5 +71,5 @@ class FileRecords:
 def _ascending(one: Any, other: Any) -> bool:
     try:
         return bool(one < other)
-    except TypeError:  # no key that was ever stored
+    except TypeError:  # damage has changed the type of a key
         return False

@@ -1,4 +1,4 @@
-"""The storage of one broker: what an earlier life left, and the journal and commits of this one."""
+"""The storage of one broker: the content left by its earlier incarnation, and the journal and commits of this one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class Store:
-    """An open storage, or none: then other brokers alone have what is stored. To be made within an event loop."""
+    """An open storage. Without a file or database, only other brokers store the broker's changes. To be made within an
+    event loop; `close` must be awaited at the end."""
 
     def __init__(
         self,
@@ -31,23 +32,26 @@ class Store:
         with_wills: bool = True,
         on_backlog: Callable[[bool], None] = lambda behind: None,
     ) -> None:
-        """`place`: a file or a database. `maximum_size`: bytes in it beyond which nothing new is taken; 0: any.
-        `with_wills`: nobody else has published the wills that are stored. `on_backlog`: publishers are to be held
-        back, or not any more.
+        """Open the storage and load its content into `saved`.
 
-        Raises `StorageError`; a `DamagedError` lists what is lost. Damaged records that could be named are in
-        `saved.damaged` (`saps.storage.damage`).
+        - `place`: a file or a database; None for neither.
+        - `maximum_size`: bytes in use beyond which the storage accepts nothing new; 0 for no limit.
+        - `with_wills`: whether the stored wills may still be published here, as no other broker has done so.
+        - `on_backlog`: called with True when publishers must be held back, with False when not any more.
+
+        Raises `StorageError`; its subclass `DamagedError` lists what is lost. Damaged records that could be named are
+        in `saved.damaged` (`saps.storage.damage`).
         """
         self.name = ""
-        """What it is called in messages."""
+        """The storage's name in messages; empty without a place."""
         self.with_wills = with_wills
         self.journal = Journal()
         self.on_storage_fault: list[Callable[[StorageFault | None], None]] = []
-        """Who is told when nothing new can be stored, and with None when it can again."""
+        """Callbacks called with the fault when the storage accepts nothing new, and with None when it does again."""
         self.quarantined = 0
-        """Damaged records that are kept aside, from this start and earlier ones."""
+        """Damaged records in the quarantine, from this start and earlier ones."""
         self.missing = 0
-        """Transactions that other brokers remember and it lacks (`saps.storage.witness`)."""
+        """Transactions that other brokers remember and this storage lacks (`saps.storage.witness`)."""
         self.saved = Saved()
         self._database: Database | None = None
         self._writer: Writer | NoFile
@@ -58,9 +62,10 @@ class Store:
         else:
             self._writer = Writer(self._open(place, sync))
         self.held = Journal()
-        """Copies of other brokers' sessions, which wait for nobody else: two brokers may hold each other's."""
+        """Journal of the copies of other brokers' sessions. Its commits wait for no other broker, as two brokers may
+        hold each other's copies."""
         self.held_commits = Commits(self.held, self._writer) if isinstance(self._writer, Writer) else None
-        """Their commits; None without a file."""
+        """The commits of `held`; None without a place."""
         self.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
 
     def _open(self, place: Path | Server, sync: Sync) -> Database:
@@ -79,13 +84,13 @@ class Store:
 
     @property
     def identity(self) -> bytes:
-        """Which store it is: no other one has it, but its copies."""
+        """Identity of the storage, shared only by its copies. The storage must have a place."""
         assert self._database is not None
         return self._database.state.store
 
     @property
     def number(self) -> int:
-        """Its last transaction."""
+        """Number of the last transaction. The storage must have a place."""
         assert self._database is not None
         return self._database.state.number
 
@@ -94,6 +99,6 @@ class Store:
             told(storage_fault)
 
     async def close(self) -> None:
-        """Write what is left and close the file."""
+        """Write all changes that are left and close the storage."""
         held = () if self.held_commits is None else (self.held_commits,)
         await self._writer.close(self.commits, *held)

@@ -1,4 +1,4 @@
-"""The thread that writes: the only one that touches the storage once it is open."""
+"""The writer thread: the only thread that uses the storage once it is open."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 Later = Callable[[float, Callable[[], None]], None]
-"""Runs an action after so many seconds (`saps.storage.commits.Driver.later`)."""
+"""Runs an action after a delay in seconds (`saps.storage.commits.Driver.later`)."""
 
 
 def later_on(loop: asyncio.AbstractEventLoop) -> Later:
-    """By an event loop."""
+    """Return a `Later` that runs actions in an event loop."""
 
     def later(delay: float, action: Callable[[], None]) -> None:
         if delay:
@@ -35,9 +35,10 @@ def later_on(loop: asyncio.AbstractEventLoop) -> Later:
 
 
 class Writer:
-    """Writes batches for an event loop. (A `saps.storage.commits.Driver`.)"""
+    """Writes batches in a thread and reports to an event loop. (A `saps.storage.commits.Driver`.)"""
 
     def __init__(self, database: Database) -> None:
+        """Start the thread. To be called within the event loop. The writer owns `database` now, and closes it."""
         self._database = database
         self._loop = asyncio.get_running_loop()
         self.later = later_on(self._loop)
@@ -49,7 +50,8 @@ class Writer:
         self._work.put((batch, commits))
 
     async def close(self, *all_commits: Commits, patience: float = 10.0) -> None:
-        """Write what is left of these, within `patience` seconds, and close the file."""
+        """Write all that is left in the journals of `all_commits`, then end the thread and close the storage. After
+        `patience` seconds it logs an error and closes without the rest."""
         try:
             async with asyncio.timeout(patience):
                 for commits in all_commits:
@@ -73,7 +75,7 @@ class Writer:
             batch, commits = work
             try:
                 self._database.write(batch)
-            except Exception as error:  # whatever it is, the broker stays up and says so
+            except Exception as error:  # any error: the broker stays up and reports it
                 full, reason = self._database.engine.fault(error)
                 tell(commits.failed, full, f"{self._database.name}: {reason}")
             else:
@@ -81,7 +83,7 @@ class Writer:
 
 
 async def _written(commits: Commits) -> None:
-    """Waits until everything is on disk, late changes too."""
+    """Wait until all changes are on disk, including late ones."""
     while commits.pending or commits.journal:
         done = asyncio.Event()
         commits.hurry()
@@ -90,7 +92,7 @@ async def _written(commits: Commits) -> None:
 
 
 class NoFile:
-    """Writes nothing: other brokers alone have what is committed. (A `saps.storage.commits.Driver`.)"""
+    """Writes nothing: only other brokers store this broker's changes. (A `saps.storage.commits.Driver`.)"""
 
     def __init__(self, later: Later) -> None:
         self.later = later
@@ -99,4 +101,4 @@ class NoFile:
         commits.written(0)
 
     async def close(self, *all_commits: Commits) -> None:
-        """There is nothing left to write."""
+        """Do nothing: nothing is left to write."""
