@@ -1,1 +1,1 @@
-"""From trees to switch tables: plans, budgets, and the changes that reconcile a switch."""
+"""Turns trees into switch tables: plans, budgets, and the changes that reconcile a switch."""

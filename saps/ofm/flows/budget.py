@@ -1,4 +1,5 @@
-"""Budgets of switches: how many flow entries and buckets OFMs may use there, and do use (SAPS 2016, 4.1.2)."""
+"""Keeps the budgets of switches: the flow entries and buckets that OFMs may use, and those they use (SAPS 2016,
+4.1.2)."""
 
 from __future__ import annotations
 
@@ -11,30 +12,30 @@ from saps.ofm.flows.plan import Plan
 from saps.ofm.flows.tables import Room, Tables
 
 LARGEST_GROUP = 744
-"""Buckets in one group: with the three rewrites of a last hop more do not fit a message of 64 KiB (OpenFlow 1.3.5,
-7.1); measured with Open vSwitch 3.1."""
+"""Most buckets in one group. With the three rewrites of a last hop, more do not fit a message of 64 KiB (OpenFlow
+1.3.5, 7.1). Measured with Open vSwitch 3.1."""
 MOST_GROUPS = 0xFFFF_FF00
-"""Groups in one switch (OpenFlow 1.3.5, A.2.1: OFPG_MAX)."""
+"""Most groups in one switch (OpenFlow 1.3.5, A.2.1: OFPG_MAX)."""
 _PLANES = OfmAddress("ff15::", 0)
-"""Stands for stateless delivery, which has no plan."""
+"""Placeholder address under which the ledger counts stateless delivery, which has no plan."""
 LEARNT = 300.0
-"""Seconds for which a limit that a switch has shown is believed: others may have given room back since. Less asks
-more often for what will be refused again."""
+"""Seconds until a learnt limit expires, since other users of the switch may have freed room. A smaller value repeats
+requests that the switch refuses more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What all OFMs together may use on one switch."""
+    """Limits of one switch for all OFMs together."""
 
     entries: int
     buckets: int
     groups: int = MOST_GROUPS
     group_size: int = LARGEST_GROUP
-    """Buckets of one group."""
+    """Most buckets in one group."""
 
 
 class Usage(NamedTuple):
-    """What is used on one switch."""
+    """Flow entries, group buckets and groups in use on one switch."""
 
     entries: int = 0
     buckets: int = 0
@@ -42,17 +43,17 @@ class Usage(NamedTuple):
 
     @classmethod
     def of(cls, tables: Tables) -> Usage:
-        """What these tables use."""
+        """Return what these tables use."""
         return cls(tables.entries, tables.buckets, len(tables.groups))
 
     def exchanged(self, old: Usage, new: Usage) -> Usage:
-        """What is used when `new` is in the place of `old`."""
+        """Return the usage after `new` has replaced `old` in it."""
         return Usage(*(total - before + after for total, before, after in zip(self, old, new, strict=True)))
 
 
 class OverBudgetError(Exception):
-    """A plan does not fit a switch's budget: `what` ("flow entries", "buckets", "buckets in one group") would be
-    `wanted`, but `allowed` is the limit."""
+    """A plan that does not fit a switch's budget: `what` ("flow entries", "buckets", "groups" or "buckets in one
+    group") would be `wanted`, but `allowed` is the limit."""
 
     def __init__(self, dpid: int, what: str, wanted: int, allowed: int) -> None:
         self.dpid, self.what, self.wanted, self.allowed = dpid, what, wanted, allowed
@@ -60,31 +61,34 @@ class OverBudgetError(Exception):
 
 
 class Ledger:
-    """The plans in force and their use of each switch. While a plan replaces another one, a switch holds at most the
-    larger of the two (see `reconcile.rollout`), so what is admitted here holds at every moment; where changes of other
-    OFMs may be done earlier than this one's, let the larger of the two count meanwhile (`admit`)."""
+    """The plans in force and their use of each switch.
+
+    While a plan replaces another, a switch holds at most the larger of the two (see `reconcile.rollout`). So an
+    admitted plan fits at every moment of its own rollout. If changes of other OFMs may finish earlier than this plan's,
+    `admit` it with `both`: the larger of the two plans counts until `settle`."""
 
     def __init__(self, default: Budget, budgets: Mapping[int, Budget] | None = None) -> None:
         self.default = default
         self.budgets = dict(budgets or {})
         self._now = 0.0
         self._learnt: dict[int, Budget] = {}
-        """What switches have shown to be all they have room for: at most their budget."""
+        """Learnt limits by switch, which it showed by refusing changes; never more than its budget."""
         self._until: dict[int, float] = {}
-        """When that is not believed any more."""
+        """Times in seconds at which learnt limits expire, by switch."""
         self._plans: dict[OfmAddress, Plan] = {}
         self._used: dict[int, Usage] = {}
         self._counted: dict[OfmAddress, dict[int, Usage]] = {}
-        """What of `_used` is for each OFM."""
+        """The part of `_used` that each OFM accounts for, by switch."""
         self._aside: Mapping[int, Tables] = {}
-        """What switches hold for stateless delivery."""
+        """The tables that switches hold for stateless delivery."""
 
     def budget(self, dpid: int) -> Budget:
-        """The budget of a switch: its own, or the default, but no more than it has shown to have room for."""
+        """Return the budget of a switch: its own or the default, lowered to a learnt limit."""
         return self._learnt.get(dpid) or self.budgets.get(dpid, self.default)
 
     def learn(self, dpid: int, room: Room, full: Tables, baseline: Tables) -> None:
-        """A switch that holds `full`, with the `baseline` that no OFM pays for, has refused more for lack of room."""
+        """Lower the budget of a switch that has refused a change for lack of room. The switch holds `full`, which
+        includes the `baseline` that counts for no OFM."""
         held, budget = Usage.of(full).exchanged(Usage.of(baseline), Usage()), self.budget(dpid)
         match room:
             case Room.ENTRIES:
@@ -96,37 +100,38 @@ class Ledger:
         self._learnt[dpid], self._until[dpid] = budget, self._now + LEARNT
 
     def at(self, now: float) -> bool:
-        """It is this time, in seconds. Says whether a limit that was learnt is not believed any more."""
+        """Set the time to `now` (seconds). Return whether a learnt limit has expired."""
         self._now = now
         past = [dpid for dpid, until in self._until.items() if until <= now]
         return any([self.forget(dpid) for dpid in past])
 
     def forget(self, dpid: int) -> bool:
-        """A limit that a switch has shown is not believed any more: it may be another switch now. Says whether there
-        was one."""
+        """Drop the learnt limit of a switch, e.g. as another switch may have taken its place. Return whether there was
+        one."""
         self._until.pop(dpid, None)
         return self._learnt.pop(dpid, None) is not None
 
     def used(self, dpid: int) -> Usage:
-        """What the plans in force use on a switch."""
+        """Return what the plans in force use on a switch."""
         return self._used.get(dpid, Usage())
 
     def taken(self, dpid: int) -> Usage:
-        """What all plans together take of a switch: what is used, if each has entries of its own."""
+        """Return what all plans together take of a switch. If each plan has entries of its own, this equals `used`."""
         return self.used(dpid)
 
     def plan_of(self, address: OfmAddress) -> Plan | None:
-        """The plan in force for an OFM."""
+        """Return the plan in force for an OFM, or None."""
         return self._plans.get(address)
 
     def check(self, plan: Plan) -> None:
-        """Would the plan fit, in place of the one in force for its OFM? Raises `OverBudgetError` for the first switch
-        that has no room; a switch on which the plan needs no more than before is never a reason."""
+        """Check that the plan fits in place of the one in force for its OFM. Raises `OverBudgetError` for the first
+        switch that has no room. A switch on which the plan needs no more than before never raises."""
         for dpid, tables in plan.tables.items():
             self._check_switch(dpid, self._part(plan.ofm.address, dpid), tables)
 
     def set_aside(self, tables: Mapping[int, Tables]) -> None:
-        """What each switch holds for stateless delivery. Raises `OverBudgetError`; then nothing has changed."""
+        """Replace the tables that count for stateless delivery, by switch. Raises `OverBudgetError`; then nothing has
+        changed."""
         for dpid, each in tables.items():
             self._check_switch(dpid, self._aside.get(dpid, Tables()), each)
         self._aside = dict(tables)
@@ -146,8 +151,8 @@ class Ledger:
                     raise OverBudgetError(dpid, what, total, allowed)
 
     def admit(self, plan: Plan, *, both: bool = False) -> None:
-        """Puts the plan in force in place of its predecessor. `both`: until `settle`, the predecessor counts wherever
-        it needs more. Raises `OverBudgetError`; then nothing has changed."""
+        """Put the plan in force in place of its predecessor. With `both`, the predecessor counts until `settle`
+        wherever it needs more. Raises `OverBudgetError`; then nothing has changed."""
         self.check(plan)
         address = plan.ofm.address
         before = self._counted.get(address, {}) if both else {}
@@ -155,8 +160,8 @@ class Ledger:
         self._count(address, _larger(before, _usage(plan)))
 
     def settle(self, address: OfmAddress, plan: Plan | None) -> bool:
-        """This plan, or none, is all that the switches hold of an OFM now: only it counts. Says whether that has freed
-        anything."""
+        """Count only this plan (None: nothing) for an OFM, since the switches now hold nothing else of it. Return
+        whether the usage has changed."""
         usage = _usage(plan) if plan is not None else {}
         if usage == self._counted.get(address, {}):
             return False
@@ -166,12 +171,12 @@ class Ledger:
         return True
 
     def release(self, address: OfmAddress) -> None:
-        """An OFM is no more: what it used is free."""
+        """Remove the plan of an OFM that has ended, and free what it used."""
         self._plans.pop(address, None)
         self._count(address, {})
 
     def desired(self, dpid: int) -> Tables:
-        """All that the plans in force want on a switch."""
+        """Return all that the plans in force want on a switch."""
         return Tables.merged(plan.tables[dpid] for _, plan in sorted(self._plans.items()) if dpid in plan.tables)
 
     def __iter__(self) -> Iterator[Plan]:
@@ -182,7 +187,7 @@ class Ledger:
         return plan.tables.get(dpid, Tables()) if plan is not None else Tables()
 
     def _count(self, address: OfmAddress, usage: dict[int, Usage]) -> None:
-        """From now on this is what an OFM uses."""
+        """Replace what counts for an OFM, by switch."""
         before = self._counted.pop(address, {})
         for dpid in before.keys() | usage.keys():
             self._used[dpid] = self.used(dpid).exchanged(before.get(dpid, Usage()), usage.get(dpid, Usage()))
@@ -201,5 +206,5 @@ def _larger(one: Mapping[int, Usage], other: Mapping[int, Usage]) -> dict[int, U
 
 
 def largest(tables: Tables) -> int:
-    """Buckets of the largest group."""
+    """Return the number of buckets in the largest group."""
     return max((len(group.buckets) for group in tables.groups.values()), default=0)

@@ -1,20 +1,21 @@
-"""From a tree to flows and groups: what each of its switches must hold so that an OFM works (SAPS 2016, 3.1, Fig. 11).
+"""Turns a tree into the flows and groups that each of its switches must hold (SAPS 2016, 3.1, Fig. 11).
 
-On each switch of the tree one ALL group has a bucket for every tree link (the packet as it is) and for every broker
-that receives (destination MAC, IP and port rewritten to the broker's own). Flows send packets into it: one for each
-port of a tree link, or one for all of them; and one for each broker, which also returns the loopback packet. A switch
-suppresses a bucket that would send a packet back where it came from.
+On each switch of the tree, one ALL group has a bucket for every tree link and for every receiving broker. A link's
+bucket sends the packet as it is; a broker's bucket rewrites the destination MAC, IP and port to the broker's own. Flows
+send packets into the group. There is one flow for each port of a tree link, or one for all of them. Each broker has a
+flow, too, which also returns the loopback packet. A switch suppresses a bucket that would send a packet out of the port
+it came by.
 
-Where a tree spreads its traffic over parallel links to a neighbour, these are the buckets of a SELECT group beside that
-group: the switch takes one of them, the same for all packets of a sender to the topic, as long as its port is up; or
-of a FAST_FAILOVER group, of which it takes the first whose port is up (5.6.1). Either leaves out a link that fails
-without asking anybody. The
-flows name such groups one by one, since a switch does not know that another link leads back where a packet came from.
+Where a tree spreads its traffic over parallel links to a neighbour, these links are the buckets of a second group. In a
+SELECT group, the switch takes one bucket, the same for all packets of a sender to the topic, as long as its port is up.
+In a FAST_FAILOVER group, it takes the first bucket whose port is up (5.6.1). Both skip a failed link without the
+controller. The flows name these groups one by one, since a switch does not know that another link leads back to the
+neighbour a packet came from.
 
-A broker sends from the address in its broker list entry: its flow matches it, so nobody else sends in its name, and
-several brokers may share a port of a switch or a host. What arrives at any other place is dropped by the `baseline`.
-Where an OFM has a limit, each port that a broker sends by has a meter: whoever speaks in a broker's name there cannot
-have the tree copy more than that.
+A broker sends from the address in its broker list entry. Its flow matches this address and its port, so no other port
+can send in its name, and several brokers may share a switch port or a host. The `baseline` drops packets that arrive
+elsewhere. Where an OFM has a limit, each port that a broker sends by has a meter. A forger of a broker's address at
+this port cannot make the tree copy more than the limit.
 """
 
 from __future__ import annotations
@@ -54,33 +55,35 @@ from saps.ofm.network.topology import BrokerAddress, Link
 from saps.ofm.trees.tree import Tree
 
 COOKIE, COOKIE_MASK = 0x5A50_5300_0000_0000, 0xFFFF_FFFF_0000_0000
-"""Cookie of our flows: these upper bits, and the group id of the OFM below (0: the baseline)."""
+"""Cookie of SAPS's flows: these upper bits, and below them the group id of the OFM (0: the baseline)."""
 GROUPS, GROUPS_MASK = 0x5000_0000, 0xF000_0000
-"""Group id of an OFM: these upper bits, and the number of its address in the pool below."""
+"""Group id of an OFM: these upper bits, and below them the number of its address in the pool."""
 
 SELECTS, SELECT_KINDS = 0x6000_0000, 9
-"""Group id of what spreads an OFM's traffic over parallel links: this, plus the number of the port that names it modulo
-so many in the upper four bits, and the number of the OFM's address. So as many neighbours of a switch have one."""
+"""Group id of a group that spreads an OFM's traffic over parallel links. The id is `SELECTS` plus, in the upper four
+bits, the number of the naming port modulo `SELECT_KINDS`; below it, the number of the OFM's address. So at most
+`SELECT_KINDS` neighbours of a switch have such a group."""
 
 LINK_GROUPS = (GroupKind.SELECT, GroupKind.FAST_FAILOVER)
-"""What such a group is."""
+"""Kinds of the groups that spread traffic over parallel links."""
 
 PLANES = 0x4000_0000
-"""Upper bits of the group ids, and part, of stateless delivery (`saps.ofm.stateless.tables`)."""
+"""Upper bits of the group ids of stateless delivery, and its part id (`saps.ofm.stateless.tables`)."""
 
 METERS, METER_KINDS = 0x8000_0000, 7
-"""Id of a meter: this bit, the number of its port modulo so many in the next three (7 would be the specification's
-reserved ids), and the number of the OFM's address. So ports that are a multiple of it apart share one."""
+"""Meter id: this bit, then three bits with the port number modulo `METER_KINDS`, then the number of the OFM's address.
+Modulo 7, as an 8th kind would reach the specification's reserved ids. Ports that differ by a multiple of `METER_KINDS`
+share a meter."""
 
 BROKER, TRUNK, GUARD, MISS = 0xA000, 0x9000, 0x1000, 0
-"""Priorities: a broker's flow, a tree link's flow, the drop of stray packets to OFM addresses, and all else."""
+"""Priorities of a broker's flow, a tree link's flow, the drop of stray packets to OFM addresses, and the rest."""
 
 
 class Loopback(msgspec.Struct, frozen=True, gc=False):
-    """Where loopback packets seem to come from: an unused address of the brokers' subnet, one for all OFMs. Hosts drop
-    packets that seem to come from a multicast address, from themselves or (with rp_filter) from another subnet.
+    """The source of loopback packets: an unused address of the brokers' subnet, the same for all OFMs. Hosts drop
+    packets from a multicast address, from themselves or (with rp_filter) from another subnet.
 
-    Raises `ValueError` for what is no address."""
+    Raises `ValueError` for a malformed address."""
 
     ip: str
     mac: str
@@ -91,7 +94,7 @@ class Loopback(msgspec.Struct, frozen=True, gc=False):
 
 
 class Service(msgspec.Struct, frozen=True, gc=False):
-    """How the network should treat a topic's packets; None leaves it as it is."""
+    """How the network should treat a topic's packets; None leaves a field unchanged."""
 
     dscp: int | None = None
     """Differentiated services code point written at the sender's switch, 0 to 63 (RFC 2474)."""
@@ -100,22 +103,25 @@ class Service(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ofm(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """What all flows of an OFM have in common."""
+    """What all flows of an OFM have in common.
+
+    Raises `ValueError` for a number out of range, or a loopback address of another IP version."""
 
     address: OfmAddress
     number: int
-    """Of the address in its pool: makes the group id."""
+    """The number of the address in its pool, 0 to 2^28 - 1; the lower bits of the group id."""
     loopback: Loopback
     service: Service = Service()
     per_port: bool = True
-    """One flow for each tree link of a switch: a switch with outdated tables then closes no loop, and nobody outside
-    the tree can send. False: one flow for all, as in the paper: (links - 1) entries fewer, without these two."""
+    """Whether each tree link of a switch has a flow of its own. Then a switch with outdated tables closes no loop, and
+    nobody outside the tree can send. False: one flow for all links, as in the paper. This saves (links - 1) entries and
+    gives up both properties."""
     limit: int = 0
-    """Packets a second that may enter by one port that brokers send by; 0: any number."""
+    """Most packets a second that may enter by one port that brokers send by; 0: no limit."""
     weights: tuple[tuple[Link, int], ...] = ()
-    """Of links over which traffic is spread, ascending; 1 for those not named."""
+    """Weights of links over which traffic is spread, ascending by link; 1 for links not named."""
     failover: bool = False
-    """Traffic is not spread over parallel links: all takes the first that is up."""
+    """Whether parallel links carry traffic by failover: all of it takes the first link that is up."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < 1 << 28:
@@ -125,33 +131,33 @@ class Ofm(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def group(self) -> int:
-        """Its group id, on every switch."""
+        """The OFM's group id on every switch."""
         return GROUPS | self.number
 
     @property
     def cookie(self) -> int:
-        """The cookie of its flows."""
+        """The cookie of the OFM's flows."""
         return COOKIE | self.group
 
     def select(self, port: int) -> int:
-        """The id of the group that spreads traffic over links under the name of this port."""
+        """Return the id of the group that spreads traffic over the links named by this port."""
         return SELECTS + (select_kind(port) << 28) | self.number
 
     def meter(self, port: int) -> int | None:
-        """The id of the meter at a port that brokers send by; None: there is no limit."""
+        """Return the id of the meter at a port that brokers send by, or None if there is no limit."""
         return METERS | port % METER_KINDS << 28 | self.number if self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An OFM's tables on each of its switches. From equal arguments `plan` makes equal plans."""
+    """An OFM's tables on each of its switches. `plan` makes equal plans from equal arguments."""
 
     ofm: Ofm
     tree: Tree
     silent: frozenset[BrokerAddress] = frozenset()
-    """Brokers of the tree that only send: they get nothing but their loopback packets."""
+    """Brokers of the tree that only send: they receive nothing but their loopback packets."""
     muted: frozenset[BrokerAddress] = frozenset()
-    """Brokers of the tree from which nothing is taken, and which get no loopback packet, for the moment."""
+    """Brokers of the tree that may not send for the moment and receive no loopback packets."""
     tables: Mapping[int, Tables] = field(default_factory=dict)
 
     @property
@@ -174,9 +180,11 @@ def plan(
     idle: Collection[Link] = frozenset(),
     at: Collection[int] | None = None,
 ) -> Plan:
-    """The tables for a tree, which need not be in one piece: a switch's depend only on its own ports and brokers.
-    `idle`: links of it, beside others between the same switches, by which packets are taken and none is sent. `at`:
-    only the tables of these switches.
+    """Return the plan of a tree, which need not be connected: a switch's tables depend only on its own ports and
+    brokers.
+
+    `silent` brokers only send; `muted` brokers do not send for the moment. `idle` are links of the tree, parallel to
+    others, that accept packets and carry none. `at` restricts the plan to the tables of these switches.
 
     Raises `ValueError` if a broker's address is of another IP version than the OFM's."""
     silent = frozenset(silent).intersection(tree.brokers)
@@ -200,7 +208,7 @@ def plan(
 
 
 def replanned(before: Plan | None, ofm: Ofm, tree: Tree, silent: Iterable[BrokerAddress]) -> Plan:
-    """The same plan as `plan` makes. What it has in common with the one before is not made again."""
+    """Return the same plan as `plan` does, and reuse the tables that have not changed since `before`."""
     if before is None or before.ofm != ofm or before.muted:
         return plan(ofm, tree, silent)
     old, silent = before.tree, frozenset(silent).intersection(tree.brokers)
@@ -218,8 +226,8 @@ def replanned(before: Plan | None, ofm: Ofm, tree: Tree, silent: Iterable[Broker
 
 
 def baseline(networks: Iterable[Network]) -> Tables:
-    """What every switch must hold before any OFM: packets to OFM addresses that belong to no tree there are dropped,
-    not flooded, and everything else goes the switch's own way (hybrid mode)."""
+    """Return what every switch must hold before any OFM. Packets to OFM addresses that belong to no tree are dropped,
+    not flooded. Everything else goes the switch's own way (hybrid mode)."""
     flows = [Flow(MISS, Match(), (Output(NORMAL),), cookie=COOKIE)]
     for network in networks:
         eth_type, name = (ETH_IPV4, "ipv4_dst") if network.version == 4 else (ETH_IPV6, "ipv6_dst")
@@ -229,7 +237,7 @@ def baseline(networks: Iterable[Network]) -> Tables:
 
 
 def ours(tables: Tables) -> Tables:
-    """The part of a switch's tables that this module's plans may have put there."""
+    """Return the part of a switch's tables that this module's plans may have put there."""
     return Tables(
         {name: flow for name, flow in tables.flows.items() if flow.cookie & COOKIE_MASK == COOKIE},
         {
@@ -242,7 +250,8 @@ def ours(tables: Tables) -> Tables:
 
 
 def part_of_group(id: int) -> int | None:
-    """The group id of the OFM that a group belongs to, `PLANES` if to no single one; None: it is none of ours."""
+    """Return the group id of the OFM that a group belongs to, `PLANES` for stateless delivery, or None for a foreign
+    group."""
     if id & GROUPS_MASK == PLANES:
         return PLANES
     spreading = SELECTS <= id < SELECTS + (SELECT_KINDS << 28)
@@ -250,29 +259,29 @@ def part_of_group(id: int) -> int | None:
 
 
 def select_kind(port: int) -> int:
-    """What of a port goes into the id of a group that spreads traffic under its name."""
+    """Return the part of a port's number that enters the id of a group that spreads traffic under its name."""
     return port % SELECT_KINDS
 
 
 def kind_of_select(id: int) -> int:
-    """The same, of the id that `Ofm.select` gives."""
+    """Return the `select_kind` in an id that `Ofm.select` gave."""
     return (id - SELECTS) >> 28
 
 
 def part_of_meter(id: int) -> int | None:
-    """The group id of the OFM that a meter belongs to; None: it is none of ours."""
+    """Return the group id of the OFM that a meter belongs to, or None for a foreign meter."""
     ours = METERS <= id < METERS | METER_KINDS << 28
     return GROUPS | id & ~GROUPS_MASK if ours else None
 
 
 class _Trunk(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """A switch's links to one neighbour."""
+    """A switch's ports to one neighbour."""
 
     ports: tuple[int, ...]
     onward: Bucket | None
-    """What sends there, if it is one link."""
+    """The bucket that sends to the neighbour by one link; None if traffic is spread."""
     group: Group | None
-    """What sends there, if traffic is spread."""
+    """The group that sends to the neighbour over parallel links; None for one link."""
 
 
 def _by_broker(entry: tuple[int, BrokerAddress]) -> BrokerAddress:
@@ -285,7 +294,7 @@ def _single_trunk(port: int) -> _Trunk:
 
 
 def _single_trunks(tree: Tree) -> dict[int, list[_Trunk]]:
-    """The trunks of each switch with any, where one link leads to a neighbour."""
+    """Return the trunks of each switch that has links, for a tree with one link to each neighbour."""
     found: dict[int, list[int]] = {}
     for link in tree.links:
         for dpid, port in link:
@@ -294,7 +303,7 @@ def _single_trunks(tree: Tree) -> dict[int, list[_Trunk]]:
 
 
 def _trunks(ofm: Ofm, tree: Tree, idle: Collection[Link]) -> dict[int, list[_Trunk]]:
-    """The trunks of each switch."""
+    """Return the trunks of each switch, ascending by ports."""
     found: dict[int, list[_Trunk]] = {dpid: [] for dpid in tree.switches}
     anchors, weights = tree.anchors, dict(ofm.weights) if tree.spread else {}
     for pair, links in tree.pairs.items():
@@ -319,8 +328,8 @@ def _tables(
     silent: Collection[BrokerAddress],
     muted: Collection[BrokerAddress],
 ) -> Tables:
-    """One switch's part: `trunks` lead to its neighbours, `brokers` are at its other ports. Remembered, as most plans
-    of a `rollout` have the same."""
+    """Return one switch's tables. `trunks` lead to its neighbours, `brokers` are at its other ports. Results are
+    cached, as most plans of a `rollout` share them."""
     onwards = [trunk.onward for trunk in trunks if trunk.onward is not None]
     spreading = [trunk.group for trunk in trunks if trunk.group is not None]
     receiver = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
@@ -334,8 +343,9 @@ def _tables(
 
 
 def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
-    """Into the groups from tree links: what came from a broker has its marks already. Not back to the neighbour it has
-    come from, which the switch sees to where there is one link."""
+    """Return the flows from tree links into the groups. Packets from brokers have their DSCP mark already. A flow
+    leaves out the group of the neighbour a packet came from; where one link leads there, the switch itself suppresses
+    the bucket."""
     if not ofm.per_port:
         flow = Flow(TRUNK, Match.of(**_addressed(ofm)), (*_queue(ofm.service), ToGroup(ofm.group)), cookie=ofm.cookie)
         return [flow] if trunks else []
@@ -352,10 +362,10 @@ def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
 def _broker_flow(
     ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[BrokerAddress], spreading: Iterable[Group]
 ) -> Flow:
-    """Into the groups from a broker, then back to it as the loopback packet.
+    """Return the flow from a broker into the groups, and then back to it as the loopback packet.
 
-    The group leaves out the broker's own port, so brokers `beside` it there get their copies by this flow as well;
-    these too seem to come from the loopback address, because the sender may be on their own host."""
+    The group skips the broker's own port, so this flow also serves the brokers `beside` it on that port. Their copies
+    seem to come from the loopback address as well, because the sender may be on their own host."""
     six = _version(broker.ip) == 6
     match = Match.of(
         in_port=port,
@@ -378,7 +388,7 @@ def _broker_flow(
 
 
 def _addressed(ofm: Ofm) -> dict[str, int | Masked]:
-    """Match fields of a packet to the OFM."""
+    """Return the match fields of a packet to the OFM."""
     six = _version(ofm.address.ip) == 6
     return {
         "eth_type": ETH_IPV6 if six else ETH_IPV4,
@@ -390,7 +400,7 @@ def _addressed(ofm: Ofm) -> dict[str, int | Masked]:
 
 @lru_cache(1 << 14)
 def _to(broker: BrokerAddress) -> tuple[SetField, SetField, SetField]:
-    """Rewrites the destination to the broker's listen address."""
+    """Return the actions that rewrite the destination to the broker's listen address."""
     return (
         SetField("eth_dst", mac(broker.mac)),
         SetField("ipv6_dst" if _version(broker.ip) == 6 else "ipv4_dst", _number(broker.ip)),

@@ -1,8 +1,8 @@
-"""The changes that bring switches from their actual to their desired tables, in an order that costs no stable member a
-packet.
+"""Computes the changes that bring switches from their actual to their desired tables, in an order that costs no stable
+member a packet.
 
-Each change is absolute. Whatever has been applied, lost, repeated or late: the next `difference` from what is really
-there ends at the same tables.
+Each change is absolute. Whatever was applied, lost, repeated or late, the next `difference` from the actual tables
+leads to the same result.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ from saps.ofm.network.topology import BrokerAddress, Link
 from saps.ofm.trees.tree import Tree, pair_of
 
 Stage: TypeAlias = Mapping[int, list[Change]]
-"""Changes of several switches that may be in effect in any order among the switches; the next stage waits for all."""
+"""Changes of several switches that may take effect in any order among the switches. The next stage waits for all of
+them."""
 Targets: TypeAlias = Mapping[int, Tables]
-"""A stage by what its switches shall hold."""
+"""A stage, given as the tables that each switch shall hold."""
 _NOTHING = Tables()
 
 
 def difference(actual: Tables, desired: Tables) -> list[Change]:
-    """What makes `desired` of `actual`; nothing if they are the same. Both are our own part of a switch's tables.
+    """Return the changes that turn `actual` into `desired`, empty if they are the same. Both are SAPS's part of a
+    switch's tables.
 
-    Meters and groups are put before the flows that use them, and changed in place. Old flows go when the new ones are
-    there, and groups and meters when no flow uses them any more; barriers keep these steps apart."""
+    Meters and groups are put before the flows that use them, and changed in place. Old flows are dropped after the new
+    ones are put; groups and meters are dropped after the flows that used them. Barriers separate these steps."""
     if actual is desired:
         return []
     steps: list[list[Change]] = [
@@ -63,16 +65,19 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
 
 
 def rollout(before: Plan | None, after: Plan | None) -> list[Targets]:
-    """The stages from one plan of an OFM to the next; None: there was, or shall be, none.
+    """Return the stages from one plan of an OFM to the next. None as a plan means no tree.
 
-    First what only `before` has is taken away, then what only `after` has is added. So after every change, on any
-    switch, the links in use are part of one of the two trees: nothing loops and nothing arrives twice. The brokers that
-    stay and stay connected, the `core` of what both trees have, lose nothing: what leaves is cut off there before the
-    rest goes, and what joins is complete before it is reached from there. All others are muted meanwhile, miss their
-    loopback packets and use ALM; so a loopback packet never tells a lie to a broker of the core. Nothing is sent by a
-    link beside others before its far end takes it, and its far end takes it until nothing is sent there.
+    1. What only `before` has is removed.
+    2. What only `after` has is added.
 
-    For a planned move rather give the new tree an address of its own, and take the old one away when all senders have
+    So after every change on any switch, the links in use are part of one of the two trees: nothing loops and nothing
+    arrives twice. The brokers that stay and stay connected form the `core` of what both trees share. They lose nothing:
+    a leaving branch is cut off at the core before the rest of it is removed, and a joining branch is complete before
+    the core reaches it. All other brokers are muted meanwhile, miss their loopback packets and use ALM, so a loopback
+    packet never misleads a broker of the core. A parallel link carries no packet before its far end accepts it, and its
+    far end accepts packets until none is sent.
+
+    For a planned move, prefer an address of its own for the new tree, and remove the old tree when all senders have
     changed over.
 
     Raises `ValueError` if the plans are of two OFMs."""
@@ -114,7 +119,7 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Targets]:
 
 
 def _different(before: Plan, after: Plan, unmuted: Collection[BrokerAddress]) -> frozenset[int]:
-    """The switches that do not hold the same before, meanwhile and after."""
+    """Return the switches whose tables differ at some moment before, during or after the rollout."""
     one, other = before.tree, after.tree
     if before.ofm != after.ofm:
         return one.switches | other.switches
@@ -133,7 +138,7 @@ def _different(before: Plan, after: Plan, unmuted: Collection[BrokerAddress]) ->
 
 
 def _beside(tree: Tree, middle: Tree) -> frozenset[Link]:
-    """The links of a tree that are not in the middle, between neighbours that are."""
+    """Return the links of a tree that `middle` lacks, between neighbours that `middle` keeps."""
     if not tree.spread:
         return frozenset()
     stay = middle.pairs.keys()
@@ -141,7 +146,7 @@ def _beside(tree: Tree, middle: Tree) -> frozenset[Link]:
 
 
 def _same(one: Group | None, other: Group) -> bool:
-    """Do the groups do the same? Buckets of ALL have no order."""
+    """Return whether two groups act alike. The buckets of an ALL group have no order."""
     if one is None or one == other:
         return one is not None
     if one.kind is not GroupKind.ALL or other.kind is not GroupKind.ALL:
@@ -154,7 +159,7 @@ def _same(one: Group | None, other: Group) -> bool:
 
 
 def _uses_last(groups: Mapping[int, Group]) -> list[Group]:
-    """The groups, each after those its buckets hand packets to."""
+    """Return the groups, each after those its buckets hand packets to."""
     ordered: dict[int, Group] = {}
 
     def visit(group: Group) -> None:

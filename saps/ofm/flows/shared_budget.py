@@ -1,4 +1,4 @@
-"""Budgets where entries serve several OFMs: what all together take is counted, not the sum of what each would."""
+"""Keeps budgets where entries serve several OFMs: counts what all plans take together, not the sum of each plan."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from saps.ofm.topics.shared_entries import Coded, shared
 
 
 class SharedLedger(Ledger):
-    """A `Ledger` of plans whose entries are put together. The sum is never less than what they take, so it is only
-    counted exactly where the sum is too much. While one plan replaces another a switch may hold entries of both."""
+    """A `Ledger` of plans whose entries are merged. The sum is an upper bound, so the exact usage is computed only
+    where the sum exceeds a budget. While one plan replaces another, a switch may hold entries of both."""
 
     def __init__(self, default: Budget, budgets: Mapping[int, Budget] | None, words: Mapping[Part, Coded]) -> None:
-        """`words`: the codes of all OFMs that have an address."""
+        """`words` are the codes of all OFMs that have an address, by group id."""
         super().__init__(default, budgets)
         self._words = words
 
     def check(self, plan: Plan) -> None:
-        """See `Ledger.check`; but a new OFM may cost entries on any switch, that drop its packets there."""
+        """See `Ledger.check`. Every switch is checked, since a new OFM may cost entries that drop its packets on any of
+        them."""
         others = [other for other in self if other.ofm.address != plan.ofm.address]
         for dpid in sorted({*self._used, *plan.tables}):
             tables = plan.tables.get(dpid, Tables())
@@ -33,7 +34,7 @@ class SharedLedger(Ledger):
                 self._check(dpid, [*others, plan], self._before(dpid, plan))
 
     def _before(self, dpid: int, plan: Plan) -> Usage:
-        """What is taken of a switch before a plan is in force."""
+        """Return what is taken of a switch before a plan is in force."""
         words = dict(self._words)
         if self.plan_of(plan.ofm.address) is None:
             words.pop(plan.ofm.group, None)
@@ -44,7 +45,8 @@ class SharedLedger(Ledger):
         return Usage.of(self.desired(dpid))
 
     def desired(self, dpid: int, groups: Mapping[int, Group] | None = None) -> Tables:
-        """All that the plans in force want on a switch; the numbers of groups depend on those there before."""
+        """Return all that the plans in force want on a switch. The numbers of groups depend on `groups`, those that the
+        switch holds."""
         return self._together(dpid, self, groups)
 
     def _together(self, dpid: int, plans: Iterable[Plan], groups: Mapping[int, Group] | None = None) -> Tables:

@@ -1,9 +1,9 @@
-"""One switch's tables where entries serve many OFMs (`topics.shared_entries`): a `switch_state.SwitchState` in all it
-shows.
+"""Tracks one switch's tables where entries serve many OFMs (`topics.shared_entries`), with the interface of
+`switch_state.SwitchState`.
 
-What is wanted is kept by OFM, what the switch holds only as a whole: an OFM is settled when the switch holds what all
-together want. Nobody can tell whose an entry is that an earlier run has left, so what is not wanted goes with the first
-batch: a controller that forgets its intents forgets its trees.
+The wanted tables are kept by OFM, the actual tables only as a whole. An OFM is settled when the switch holds what all
+OFMs together want. The owner of an entry that an earlier run left cannot be told, so the first batch drops all entries
+that are not wanted. A controller that forgets its intents therefore forgets its trees.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ class Codes(Protocol):
 
     words: dict[Part, Coded]
     version: int
-    """Counts the changes of `words`."""
+    """Number of changes of `words` so far."""
 
 
 class SharedSwitchState:
-    """The tables of one switch. See `SwitchState` for all that has no words of its own."""
+    """The tables of one switch. See `SwitchState` for the members without a docstring."""
 
     def __init__(self, baseline: Tables, codes: Codes) -> None:
         self._codes = codes
         self._seen = codes.version
-        """Version of the codes that the switch's entries go by, or shall."""
+        """Version of the codes that the switch's entries follow, or will follow after the batch under way."""
         self._wanted: dict[Part, Tables] = {BASE: baseline}
         self._actual: Tables | None = None
         self._unsettled: dict[Part, None] = {}
         self._flying: dict[Part, Tables] = {}
         self._next: Tables | None = None
-        """What the batch under way makes of the switch; None: none is."""
+        """The tables after the batch under way; None if there is no batch."""
         self._assured: set[Part] = set()
 
     @property
@@ -50,7 +50,7 @@ class SharedSwitchState:
         return self._actual.entries if self._actual is not None and self._next is None else None
 
     def holds(self, part: Part) -> Tables:
-        """Nothing: it cannot be told."""
+        """Return no tables: the owner of a shared entry cannot be told."""
         return _NOTHING
 
     def settled(self, part: Part) -> bool:
@@ -61,12 +61,12 @@ class SharedSwitchState:
 
     @property
     def strangers(self) -> list[Part]:
-        """None: they go by themselves."""
+        """Always empty: entries that nobody wants go with the first batch."""
         return []
 
     def want(self, part: Part, tables: Tables) -> bool:
-        """As `SwitchState.want`. An OFM that shall have nothing here has to be told all the same: none of the entries
-        of others may be for it."""
+        """See `SwitchState.want`. An OFM that shall have nothing here needs a batch all the same, as no entry of others
+        may match its packets."""
         if part in self._wanted and self._wanted[part] == tables:
             return False
         self._wanted[part] = tables
@@ -86,13 +86,13 @@ class SharedSwitchState:
         self._assured = set()
 
     def refused(self, change: object) -> list[Part]:
-        """All is to be read: entries serve many OFMs."""
+        """Mark all tables as unknown, since each entry may serve many OFMs, and return the part that was refused."""
         self.lost()
         part = part_of(change)
         return [] if part is None else [part]
 
     def without_meters(self) -> bool:
-        """Nothing new: entries that serve many OFMs have none (`program.rules`)."""
+        """Return False: entries that serve many OFMs have no meters (`program.rules`)."""
         return False
 
     def batch(self) -> tuple[list[Change], list[Part]]:
@@ -116,7 +116,7 @@ class SharedSwitchState:
         return parts
 
     def _tidy(self) -> None:
-        """Forgets OFMs that have no address any more."""
+        """Drop the state of OFMs that no longer have an address."""
         words = self._codes.words
         for part, tables in list(self._wanted.items()):
             if part != BASE and tables == _NOTHING and part not in words and part not in self._unsettled:
@@ -125,8 +125,8 @@ class SharedSwitchState:
 
 
 def exchange(actual: Tables, desired: Tables) -> list[Change]:
-    """As `reconcile.difference`, where entries overlap: after each change every address is treated either as before or
-    as it shall be. Longer prefixes are put first, and dropped last."""
+    """Return the changes as `reconcile.difference` does, for entries that overlap. After each change, every address is
+    treated either as before or as desired. Longer prefixes are put first and dropped last."""
     puts = ordered([flow for name, flow in desired.flows.items() if actual.flows.get(name) != flow])
     drops = ordered([flow for name, flow in actual.flows.items() if name not in desired.flows])
     steps: list[list[Change]] = [

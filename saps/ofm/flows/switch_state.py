@@ -1,7 +1,8 @@
-"""One switch's tables, OFM by OFM: what it shall hold, what it is known to hold, and the next changes between the two.
+"""Tracks one switch's tables by OFM: what it shall hold, what it is known to hold, and the next changes between the
+two.
 
-The controller says what is wanted; one batch of changes at a time is under way, in which the changes of many OFMs go
-together. Whatever happens to the switch, it is read anew and brought to what is wanted then.
+The controller says what is wanted. One batch at a time is under way, which combines the changes of many OFMs. After a
+lost or refused batch, the switch is read anew and brought to what is wanted then.
 """
 
 from __future__ import annotations
@@ -27,62 +28,63 @@ from saps.ofm.flows.tables import (
 )
 
 Part: TypeAlias = int
-"""Whose entries: the group id of an OFM, or `BASE`."""
+"""The owner of entries: the group id of an OFM, or `BASE`."""
 BASE: Part = 0
-"""The part that every switch has, whatever the OFMs are."""
+"""The part that every switch has, independent of OFMs."""
 _NOTHING = Tables()
 
 
 class SwitchState:
-    """The tables of one switch."""
+    """The wanted and the known tables of one switch."""
 
     def __init__(self, baseline: Tables) -> None:
         self._wanted: dict[Part, Tables] = {BASE: baseline}
         self._actual: dict[Part, Tables] | None = None
-        """None: not known, because the switch is away or not yet read."""
+        """The known tables by part. None: the switch is away or has not been read."""
         self._unsettled: dict[Part, None] = {}
-        """Parts that may differ from what is wanted, in the order in which that came about."""
+        """Parts that may differ from what is wanted, oldest first."""
         self._flying: dict[Part, Tables] = {}
-        """What the batch under way makes of some parts."""
+        """The tables of the parts in the batch under way, once it is carried out."""
         self._assured: set[Part] = set()
         """Parts that were settled at some time since the switch was last read."""
         self._reading = False
-        """The switch has refused something: nothing is changed before it has been read."""
+        """Whether the switch has refused a change. It must be read before anything else is changed."""
         self._meters = True
-        """The switch takes meters, as far as is known."""
+        """Whether the switch takes meters, as far as is known."""
 
     @property
     def known(self) -> bool:
-        """It is known what the switch holds."""
+        """Whether the switch's tables are known."""
         return self._actual is not None
 
     @property
     def entries(self) -> int | None:
-        """Flow entries of ours that the switch is known to hold; None: changes are under way, or it is not known."""
+        """SAPS's flow entries that the switch is known to hold. None: changes are under way, or the tables are
+        unknown."""
         if self._actual is None or self._flying or self._reading:
             return None
         return sum(len(tables.flows) for tables in self._actual.values())
 
     def holds(self, part: Part) -> Tables:
-        """What the switch is known to hold of a part, as far as it is known."""
+        """Return what the switch is known to hold of a part; empty if unknown."""
         return (self._actual or {}).get(part, _NOTHING)
 
     def settled(self, part: Part) -> bool:
-        """The switch is known to hold what is wanted of this part."""
+        """Return whether the switch is known to hold what is wanted of this part."""
         return self.known and part not in self._unsettled and part not in self._flying
 
     def assured(self, part: Part) -> bool:
-        """It was settled once since the switch was last read: what is under way now leads from one wanted state to the
-        next, and repairs nothing."""
+        """Return whether the part was settled once since the switch was last read. Then a batch under way leads from
+        one wanted state to the next, and repairs nothing."""
         return part in self._assured
 
     @property
     def strangers(self) -> list[Part]:
-        """Parts in the switch that nobody has said anything about: left by an earlier run of a controller."""
+        """Parts in the switch that nobody has wanted or unwanted: an earlier run of a controller left them."""
         return [part for part in self._actual or () if part not in self._wanted]
 
     def want(self, part: Part, tables: Tables) -> bool:
-        """From now on this is wanted of a part. Says whether it was not before."""
+        """Set what is wanted of a part. Return whether that is a change."""
         if part in self._wanted and self._wanted[part] == tables:
             return False
         self._wanted[part] = tables
@@ -90,8 +92,8 @@ class SwitchState:
         return True
 
     def read(self, tables: Tables) -> set[Part]:
-        """This is in the switch now; entries of others may be among it. Strangers stay as they are. Gives the parts
-        that were not known to be as wanted, or turn out not to be."""
+        """Take `tables` as the switch's present content; it may include foreign entries. Strangers stay unchanged.
+        Return the parts that were not known to be as wanted, and those that turn out to differ."""
         before = set(self._wanted) if self._actual is None else self._unsettled.keys() | self._flying.keys()
         self._actual = split(ours(tables))
         self._flying, self._reading = {}, False
@@ -102,15 +104,15 @@ class SwitchState:
         return before | self._unsettled.keys()
 
     def lost(self) -> None:
-        """What the switch holds is not known any more."""
+        """Forget what the switch holds."""
         self._actual = None
         self._flying, self._reading = {}, False
         self._assured = set()
 
     def refused(self, change: object) -> list[Part]:
-        """The batch was carried out in part, without this change: what the switch holds of its parts is not known until
-        it is `read`. It still holds what it did of the others. Gives the part that was refused; the rest of the batch
-        has led on from what was wanted there before, as far as it came."""
+        """Handle a batch that the switch has carried out in part, without `change`. What it holds of the batch's parts
+        is unknown until it is `read`; the other parts are unaffected. Return the refused part. The rest of the batch
+        has led on from its previous wanted state, as far as it was applied."""
         part = part_of(change)
         self._unsettled |= dict.fromkeys(self._flying)
         self._assured.discard(BASE if part is None else part)
@@ -118,13 +120,14 @@ class SwitchState:
         return [] if part is None else [part]
 
     def without_meters(self) -> bool:
-        """The switch takes no meters: from now on none are wanted there. Says whether that is new."""
+        """Want no meters from now on, as the switch takes none. Return whether that is new."""
         new, self._meters = self._meters, False
         return new
 
     def batch(self) -> tuple[list[Change], list[Part]]:
-        """The next changes, to be followed by `done` or `lost`: none if nothing is to be done, or some are under way.
-        And the parts that have turned out to be as wanted already, if there is nothing else to do."""
+        """Return the next changes, and the parts that turn out to be as wanted already if there is nothing to change.
+        There are no changes if nothing is unsettled, or while a batch is under way. Call `done`, `refused` or `lost`
+        after a batch."""
         if self._actual is None or self._reading or self._flying or not self._unsettled:
             return [], []
         wanted = {part: self._fit(self._wanted[part]) for part in self._unsettled}
@@ -134,7 +137,7 @@ class SwitchState:
         return (changes, []) if changes else ([], self.done())
 
     def done(self) -> list[Part]:
-        """The batch has been carried out. Gives the parts it was about."""
+        """Record that the batch has been carried out. Return its parts."""
         parts = list(self._flying)
         if self._actual is not None:
             self._actual |= self._flying
@@ -144,16 +147,16 @@ class SwitchState:
         return parts
 
     def _is(self, part: Part, wanted: Tables) -> bool:
-        """The switch holds exactly this of a part."""
+        """Return whether the switch holds exactly `wanted` of a part."""
         there = self.holds(part)
         return there == wanted or not difference(there, wanted)
 
     def _fit(self, tables: Tables) -> Tables:
-        """As the switch takes them."""
+        """Return the tables without meters if the switch takes none."""
         return tables if self._meters else tables.unmetered()
 
     def _tidy(self, parts: Iterable[Part]) -> None:
-        """Forgets parts of which nothing is wanted nor left."""
+        """Forget parts of which nothing is wanted and nothing is left."""
         for part in parts:
             if self._wanted.get(part) == _NOTHING == self.holds(part) and part not in self._unsettled:
                 del self._wanted[part]
@@ -163,7 +166,7 @@ class SwitchState:
 
 
 def split(tables: Tables) -> dict[Part, Tables]:
-    """Our part of a switch's tables, by OFM."""
+    """Split SAPS's part of a switch's tables by OFM."""
     flows: dict[Part, dict[FlowName, Flow]] = {}
     for name, flow in tables.flows.items():
         flows.setdefault(flow.cookie & ~COOKIE_MASK, {})[name] = flow
@@ -180,7 +183,7 @@ def split(tables: Tables) -> dict[Part, Tables]:
 
 
 def part_of(change: object) -> Part | None:
-    """The part that a change is about; None for what is not ours."""
+    """Return the part that a change belongs to, or None for a foreign one."""
     match change:
         case PutFlow(flow) | DropFlow(flow) if flow.cookie & COOKIE_MASK == COOKIE:
             return flow.cookie & ~COOKIE_MASK

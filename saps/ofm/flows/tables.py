@@ -1,6 +1,6 @@
-"""The desired or actual content of a switch's tables, as values, and their changes (OpenFlow 1.3.5, section 5).
+"""Defines the desired or actual content of a switch's tables, and its changes, as values (OpenFlow 1.3.5, section 5).
 
-Planner, reconciler, software switch and OpenFlow channel share these words; none of them holds a wire structure.
+Planner, reconciler, software switch and OpenFlow channel share these types; none of them holds a wire structure.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Masked(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class Match(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """What a flow matches: every named field must fit; no field at all matches every packet."""
+    """The match of a flow: every named field must fit. A match without fields fits every packet."""
 
     fields: tuple[tuple[Field, Masked], ...] = ()
-    """By ascending names."""
+    """The fields, ascending by name."""
 
     @classmethod
     def of(cls, **fields: int | Masked) -> Match:
-        """`Match.of(eth_type=0x0800, ipv4_dst=Masked(...))`; a bare integer is an exact match. Bits outside a
-        mask are cleared.
+        """Return a match, e.g. `Match.of(eth_type=0x0800, ipv4_dst=Masked(...))`. A bare integer is an exact match.
+        Bits outside a mask are cleared.
 
-        Raises `ValueError` for an unknown field or a value or mask too wide for it."""
+        Raises `ValueError` for an unknown field, or a value or mask too wide for it."""
         found = []
         for name, wanted in sorted(fields.items()):
             width = WIDTHS.get(name)
@@ -58,7 +58,7 @@ class Match(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
 
 class Room(Enum):
-    """Of which a switch has no more, or none at all."""
+    """The resource that a switch has run out of, or lacks altogether."""
 
     ENTRIES = "flow entries"
     GROUPS = "groups"
@@ -67,26 +67,27 @@ class Room(Enum):
 
 
 class SetField(msgspec.Struct, frozen=True, gc=False):
-    """Rewrite one field of the packet."""
+    """Action: rewrite one field of the packet."""
 
     field: Field
     value: int
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
-    """Send the packet out of a port. A switch suppresses output to the port it came by, except as `IN_PORT`."""
+    """Action: send the packet out of a port. A switch suppresses output to the port the packet came by, except as
+    `IN_PORT`."""
 
     port: int
 
 
 class ToGroup(msgspec.Struct, frozen=True, gc=False):
-    """Hand the packet to a group."""
+    """Action: hand the packet to a group."""
 
     group: int
 
 
 class SetQueue(msgspec.Struct, frozen=True, gc=False):
-    """Choose the egress queue of the outputs that follow."""
+    """Action: choose the egress queue of the outputs that follow."""
 
     queue: int
 
@@ -94,41 +95,42 @@ class SetQueue(msgspec.Struct, frozen=True, gc=False):
 Action: TypeAlias = SetField | Output | ToGroup | SetQueue
 
 ETH_IPV4, ETH_IPV6, UDP = 0x0800, 0x86DD, 17
-"""Values of eth_type and ip_proto."""
+"""Values of `eth_type` for IPv4 and IPv6, and of `ip_proto` for UDP."""
 
 IN_PORT = 0xFFFFFFF8
 """Reserved port: back out of the port the packet came by."""
 NORMAL = 0xFFFFFFFA
 """Reserved port: the switch's own, non-OpenFlow forwarding (hybrid mode)."""
 CONTROLLER = 0xFFFFFFFD
-"""Reserved port: to the controller as packet-in."""
+"""Reserved port: to the controller as a packet-in."""
 LOCAL = 0xFFFFFFFE
 """Reserved port: the switch's own host."""
 
 
 class Bucket(msgspec.Struct, frozen=True, gc=False):
-    """One copy that a group makes: its actions. `weight` counts in SELECT groups only, `watch` in these and in those of
-    FAST_FAILOVER."""
+    """The actions on one copy of a packet that a group makes. `weight` counts in SELECT groups only, `watch` in SELECT
+    and FAST_FAILOVER groups."""
 
     actions: tuple[Action, ...]
     weight: int = 0
     watch: int | None = None
-    """The bucket is chosen only while this port is up (5.6.1, liveness); None: always."""
+    """The port that must be up for the bucket to be chosen (5.6.1, liveness); None: the bucket is always live."""
 
 
 class GroupKind(Enum):
-    """Which of its buckets a group executes."""
+    """How a group chooses the buckets it executes."""
 
     ALL = "all"
     SELECT = "select"
     FAST_FAILOVER = "fast_failover"
-    """The first whose port is up."""
+    """The first bucket whose port is up."""
     INDIRECT = "indirect"
-    """The only one it has: one rewrite that many flows share."""
+    """The group's only bucket: one rewrite that many flows share."""
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):
-    """A group entry. The order of `buckets` has no meaning to ALL; plans sort them, so that equal plans are equal."""
+    """A group entry. The order of `buckets` has no meaning in an ALL group; plans sort them, so that equal plans are
+    equal."""
 
     id: int
     buckets: tuple[Bucket, ...]
@@ -136,17 +138,17 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
 
 class Meter(msgspec.Struct, frozen=True, gc=False):
-    """A rate limit that flows share which name it: packets above it are dropped, before any action (5.7)."""
+    """A rate limit shared by all flows that name it. It drops packets above the rate before any action (5.7)."""
 
     id: int
     rate: int
-    """Packets a second; 0: none of ours, it limits something else than packets, or does not drop."""
+    """Packets a second. 0: a foreign meter, which limits something else than packets or does not drop."""
     burst: int = 0
-    """Packets that may come at once; 0: the switch's own choice."""
+    """Most packets at once; 0: the switch's own choice."""
 
 
 FlowName: TypeAlias = "tuple[int, int, Match]"
-"""(table, priority, match)."""
+"""The triple (table, priority, match)."""
 
 
 class Flow(msgspec.Struct, frozen=True, gc=False):
@@ -157,20 +159,20 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
     actions: tuple[Action, ...]
     table: int = 0
     cookie: int = 0
-    """Says who installed it; the reconciler touches only its own."""
+    """Identifies the installer; the reconciler touches only its own flows."""
     meter: int | None = None
-    """The meter that its packets pass first."""
+    """The meter that matching packets pass first; None: no meter."""
     goto: int | None = None
-    """The later table in which its packets are looked up after the actions; None: in none (5.9)."""
+    """The later table that looks matching packets up after the actions; None: no further table (5.9)."""
 
     @property
     def name(self) -> FlowName:
-        """What tells this entry from the others of its switch."""
+        """The key of this entry among those of its switch."""
         return (self.table, self.priority, self.match)
 
 
 class Tables(msgspec.Struct, frozen=True, gc=False):
-    """All flows, groups and meters of one switch that belong to us."""
+    """All flows, groups and meters of one switch that belong to SAPS."""
 
     flows: Mapping[FlowName, Flow] = {}
     groups: Mapping[int, Group] = {}
@@ -178,7 +180,7 @@ class Tables(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, flows: Iterable[Flow] = (), groups: Iterable[Group] = (), meters: Iterable[Meter] = ()) -> Tables:
-        """Tables with these entries; of two with the same name, the later one."""
+        """Return tables with these entries. Of two with the same name, the later one counts."""
         return cls(
             {flow.name: flow for flow in flows},
             {group.id: group for group in groups},
@@ -187,7 +189,7 @@ class Tables(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def merged(cls, parts: Iterable[Tables]) -> Tables:
-        """All that is in these tables; of two with the same name, the later one."""
+        """Return all entries of these tables. Of two with the same name, the later one counts."""
         every = list(parts)
         return cls.of(
             (flow for part in every for flow in part.flows.values()),
@@ -206,68 +208,68 @@ class Tables(msgspec.Struct, frozen=True, gc=False):
         return sum(len(group.buckets) for group in self.groups.values())
 
     def with_(self, other: Tables) -> Tables:
-        """Both together; where both have an entry of one name, the other's."""
+        """Return the entries of both. Where both have an entry of the same name, the `other`'s counts."""
         return Tables({**self.flows, **other.flows}, {**self.groups, **other.groups}, {**self.meters, **other.meters})
 
     def unmetered(self) -> Tables:
-        """The same without any limit."""
+        """Return the same tables without any meter."""
         if not self.meters and all(flow.meter is None for flow in self.flows.values()):
             return self
         return Tables({name: replace(flow, meter=None) for name, flow in self.flows.items()}, self.groups)
 
 
 class PutFlow(msgspec.Struct, frozen=True, gc=False):
-    """Add the flow, or replace the one of its name (FLOW_MOD ADD; counters are kept)."""
+    """Change: add the flow, or replace the one of its name (FLOW_MOD ADD; counters are kept)."""
 
     flow: Flow
 
 
 class DropFlow(msgspec.Struct, frozen=True, gc=False):
-    """Remove the flow of this name and cookie, if there is one (FLOW_MOD DELETE_STRICT)."""
+    """Change: remove the flow of this name and cookie, if there is one (FLOW_MOD DELETE_STRICT)."""
 
     flow: Flow
 
 
 class PutGroup(msgspec.Struct, frozen=True, gc=False):
-    """Add the group, or replace the one of its id in place (GROUP_MOD ADD_OR_MOD; on switches without that extension
-    MODIFY, and ADD if the group is unknown). Never delete and add: that loses packets."""
+    """Change: add the group, or replace the one of its id in place (GROUP_MOD ADD_OR_MOD). Switches without that
+    extension get MODIFY, and ADD if the group is unknown. Never delete and add: that loses packets."""
 
     group: Group
 
 
 class DropGroup(msgspec.Struct, frozen=True, gc=False):
-    """Remove the group of this id, if there is one, and every flow that uses it (GROUP_MOD DELETE)."""
+    """Change: remove the group of this id, if there is one, and every flow that uses it (GROUP_MOD DELETE)."""
 
     id: int
 
 
 class PutMeter(msgspec.Struct, frozen=True, gc=False):
-    """Add the meter, or change the one of its id in place (METER_MOD ADD, and MODIFY if there is one)."""
+    """Change: add the meter, or change the one of its id in place (METER_MOD ADD, or MODIFY if there is one)."""
 
     meter: Meter
 
 
 class DropMeter(msgspec.Struct, frozen=True, gc=False):
-    """Remove the meter of this id, if there is one, and every flow that uses it (METER_MOD DELETE)."""
+    """Change: remove the meter of this id, if there is one, and every flow that uses it (METER_MOD DELETE)."""
 
     id: int
 
 
 class Barrier(msgspec.Struct, frozen=True, gc=False):
-    """What comes after waits until what came before is in effect (BARRIER_REQUEST and its reply)."""
+    """Change: wait until everything before is in effect (BARRIER_REQUEST and its reply)."""
 
 
 Change: TypeAlias = PutFlow | DropFlow | PutGroup | DropGroup | PutMeter | DropMeter | Barrier
-"""One step from actual to desired tables. All are absolute: done twice is done once."""
+"""One step from actual to desired tables. Each step is absolute: repeating it changes nothing."""
 
 
 def ipv4(text: str) -> int:
-    """The value of an IPv4 address. Raises `ValueError`."""
+    """Return the value of an IPv4 address. Raises `ValueError` for a malformed one."""
     return int(ipaddress.IPv4Address(text))
 
 
 def mac(text: str) -> int:
-    """The value of a MAC address written `02:00:00:00:00:01`. Raises `ValueError`."""
+    """Return the value of a MAC address written `02:00:00:00:00:01`. Raises `ValueError` for a malformed one."""
     parts = text.split(":")
     if len(parts) != 6 or not all(len(part) == 2 for part in parts):
         raise ValueError(f"not a MAC address: {text!r}")
@@ -275,5 +277,5 @@ def mac(text: str) -> int:
 
 
 def mac_text(value: int) -> str:
-    """A MAC address as `02:00:00:00:00:01`: the inverse of `mac`."""
+    """Return a MAC address as `02:00:00:00:00:01`, the inverse of `mac`."""
     return value.to_bytes(6, "big").hex(":")
