@@ -1,1 +1,1 @@
-"""Shared bidirectional trees of OFMs: grown, moved, adopted."""
+"""Grows, moves and adopts the shared bidirectional trees of OFMs."""

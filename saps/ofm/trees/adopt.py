@@ -1,4 +1,4 @@
-"""The tree that a plan was made of, read back from switches: so a controller that remembers nothing goes on from it."""
+"""Recovers the tree of a plan from switches' tables, so that a controller without saved state continues with it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from saps.ofm.trees.tree import Pair, Tree, pair_of
 
 
 def recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan | None:
-    """The plan that made the tables that the switches hold of an OFM; None if no plan over intact links did."""
+    """Return the plan that made the tables that switches hold of an OFM, or None if no plan over intact links made
+    them."""
     try:
         return _recovered(ofm, topology, held)
-    except ValueError:  # an address that no plan of ours contains
+    except ValueError:  # an address that no plan of SAPS contains
         return None
 
 
@@ -46,14 +47,15 @@ def _recovered(ofm: Ofm, topology: Topology, held: Mapping[int, Tables]) -> Plan
     made = plan(ofm, Tree(frozenset(links), brokers, _anchors(links, kinds)), brokers.keys() - receivers)
     if made.tables.keys() != held.keys() or not made.tree.connected or not made.tree.intact(topology):
         return None
-    # A limit is not part of the tree: the switch may have no meters, or the limit may be another one since.
+    # A limit is not part of the tree: the switch may have no meters, or the limit may have changed since.
     different = any(difference(held[dpid].unmetered(), made.tables[dpid].unmetered()) for dpid in held)
     return None if different else made
 
 
 def _anchors(links: Iterable[Link], kinds: Mapping[Port, int]) -> frozenset[Link]:
-    """Links that give the groups their names that spread traffic over these ones. `kinds`: what is in the id of the
-    group that sends by a port. A group whose name comes from a link that is not in use has none here."""
+    """Return the links that name the groups which spread traffic over `links`. `kinds` gives, by port, the
+    `select_kind` in the id of the group that sends by it. A group that is named by a link out of use yields no
+    anchor."""
     found: dict[Pair, Link] = {}
     for link in sorted(links):
         if all(kinds.get(end) == select_kind(end.port) for end in link):
@@ -62,7 +64,7 @@ def _anchors(links: Iterable[Link], kinds: Mapping[Port, int]) -> frozenset[Link
 
 
 def _sender(flow: Flow) -> BrokerAddress | None:
-    """The broker of a broker's flow: the first that its packets go back to."""
+    """Return the broker of a broker's flow: the first one that its packets go back to."""
     return next((broker for broker, _ in _destinations(flow.actions)), None)
 
 
@@ -73,7 +75,7 @@ def _receivers(tables: Tables) -> Iterator[tuple[BrokerAddress, int]]:
 
 
 def _destinations(actions: tuple[Action, ...]) -> Iterator[tuple[BrokerAddress, int]]:
-    """The brokers that packets are rewritten to, each with the port they leave by."""
+    """Yield the brokers that packets are rewritten to, each with the port the packets leave by."""
     values: dict[str, int] = {}
     for action in actions:
         match action:

@@ -1,7 +1,8 @@
-"""What a policy leaves of the network for a topic: the switches of clusters that must not carry it are not there.
+"""Applies a policy to the network: removes the switches of clusters that must not carry a topic.
 
-SDNPS 2016, 3.3: "the routing path should not include clusters constrained by" the strategy. So every planner obeys.
-Brokers that a policy names stay in the trees, as there; they give the topic to nobody.
+SDNPS 2016, 3.3: "the routing path should not include clusters constrained by" the strategy. Since planners see only the
+rest of the network, every planner obeys. As in the paper, brokers that a policy names stay in the trees; they give the
+topic to nobody.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from saps.policy.model import Policy
 
 
 class BarredError(ValueError):
-    """A policy and an intent for an OFM cannot both be fulfilled; says why."""
+    """A policy and an intent for an OFM that contradict each other; the text says why."""
 
 
 class _View(NamedTuple):
@@ -25,15 +26,15 @@ class _View(NamedTuple):
 
 
 class Barriers:
-    """The network behind the barriers of `policy`. Nothing is spent on a topic to which nothing is forbidden."""
+    """The network behind the barriers of `policy`. A topic to which nothing is forbidden costs nothing."""
 
     def __init__(self) -> None:
         self.policy: Policy | None = None
         self._views: dict[frozenset[int], _View] = {}
 
     def around(self, topic: str, topology: Topology) -> Topology:
-        """The part of the network that may carry a topic; all of it, as it is, if nothing is forbidden. Not to be
-        changed. Raises `UnknownSwitchesError` (a `ValueError`)."""
+        """Return the part of the network that may carry a topic: `topology` itself if nothing is forbidden. The caller
+        must not change it. Raises `UnknownSwitchesError` (a `ValueError`)."""
         if self.policy is None:
             return topology
         verdict = self.policy.verdict(topic)
@@ -49,7 +50,8 @@ class Barriers:
         return view.rest
 
     def check(self, topic: str, topology: Topology, brokers: Collection[BrokerAddress]) -> None:
-        """Raises `BarredError` if a broker that the network could reach is in a barred cluster, or behind one."""
+        """Check that the barriers cut off no broker that the network can reach. Raises `BarredError` if such a broker
+        is in a barred cluster or behind one."""
         rest = self.around(topic, topology)
         if self.policy is None or rest is topology:
             return

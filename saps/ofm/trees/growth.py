@@ -1,7 +1,7 @@
-"""From one set of brokers to another, and through failures, with as little change of the tree as possible.
+"""Adapts a tree to another set of brokers and to failures, with as few changes as possible.
 
 What stays connected loses no packet (`reconcile.rollout`), so a tree is grown, pruned and mended rather than planned
-anew. It drifts from the cheapest tree thereby; a topic whose OFM ends and begins again gets that.
+anew. The tree thereby drifts from the cheapest one; an OFM that ends and begins again gets the cheapest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from saps.ofm.trees.tree import Planner, Tree
 
 
 def grown(planner: Planner, topology: Topology, tree: Tree, brokers: Collection[BrokerAddress]) -> Tree:
-    """The next tree on the way from `tree` to one over those of `brokers` that can be connected now; that one itself if
-    called with the next again. If the network is in pieces, it is in the one with the most of them.
+    """Return the next tree on the way from `tree` to one over those of `brokers` that can be connected now. Repeated
+    calls with each result end at that tree. If the network is partitioned, the tree lies in the part with the most
+    brokers.
 
-    Who leaves, leaves before others join: at once, joining branches might use links of leaving ones elsewhere, and
-    those who stay could not be told apart from both (`reconcile.rollout` would mute them)."""
+    Brokers leave before others join. At once, joining branches might use links that leaving branches free elsewhere,
+    and `reconcile.rollout` would have to mute brokers that stay."""
     here = reachable(topology, brokers)
     whole = tree
     tree = whole.without(
@@ -35,8 +36,8 @@ def grown(planner: Planner, topology: Topology, tree: Tree, brokers: Collection[
 
 
 def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> set[BrokerAddress]:
-    """The most brokers of a tree that reach each other now: by switches that are `well` and links that carry packets,
-    from and to the ports where these brokers still are."""
+    """Return the largest set of a tree's brokers that reach each other now. Paths use only switches that are `well` and
+    links that carry packets. Brokers count only at the ports where they still are."""
     ill = {dpid for dpid in tree.switches if not well(dpid)}
     at: dict[int, set[BrokerAddress]] = {}
     for broker, place in tree.brokers.items():
@@ -47,7 +48,7 @@ def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> se
 
 
 def reachable(topology: Topology, brokers: Collection[BrokerAddress]) -> set[BrokerAddress]:
-    """The most of these brokers that one tree can connect now."""
+    """Return the largest set of these brokers that one tree can connect now."""
     found: dict[int, set[BrokerAddress]] = {}
     lowest: dict[int, int] = {}
     for broker in brokers:
@@ -59,8 +60,8 @@ def reachable(topology: Topology, brokers: Collection[BrokerAddress]) -> set[Bro
 
 
 def _most(at: dict[int, set[BrokerAddress]], around: Callable[[int], list[int]]) -> set[BrokerAddress]:
-    """Of the pieces that switches with brokers are in, the brokers of the one with the most; of equals, those of the
-    lowest switch. Empties `at`."""
+    """Return the brokers of the piece with the most brokers; of equals, the piece with the lowest switch. `at` gives
+    the brokers of each switch, and is emptied."""
     best: set[BrokerAddress] = set()
     while at:
         reached = [min(at)]

@@ -1,9 +1,13 @@
-"""Trees that move to other links although nothing is wrong with them, so that the load is even (SDNPS 2016, 4.3).
+"""Moves intact trees to other links to balance the load (SDNPS 2016, 4.3).
 
-Two trees along different links cannot be exchanged under one address without a gap (`reconcile.rollout`). So the new
-tree is made beside the old one, under an address of its own; when all its switches have it, the OFM has that address,
-and the old tree stays for a while (`overlap`), until all who were told of it have changed over. No member misses a
-packet, and OFGate need not take anything back.
+Two trees along different links cannot be exchanged under one address without a gap (`reconcile.rollout`). So a move
+takes three steps:
+
+1. The new tree is made beside the old one, under an address of its own.
+2. When all its switches hold it, the OFM takes that address.
+3. The old tree stays for `overlap` seconds, until all senders have changed over.
+
+No member misses a packet, and OFGate need not take anything back.
 """
 
 from __future__ import annotations
@@ -18,13 +22,13 @@ from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.moderation import Moderation
 
 PATIENCE = 30.0
-"""Seconds after which a new tree that some switch has not confirmed is given up."""
+"""Seconds until a new tree that some switch has not confirmed is given up."""
 TRIES = 20
-"""Trees planned anew in one round at most: each costs a planner's search."""
+"""Most trees planned anew in one round, since each costs a planner's search."""
 
 
 class Phase(Enum):
-    """Of a move."""
+    """The stage of a move."""
 
     BUILDING = "the second tree is the new one, and nobody knows its address"
     DRAINING = "the second tree is the former one, and still works"
@@ -33,21 +37,22 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Move:
-    """One topic's second tree."""
+    """The move of one topic's tree: its second tree."""
 
     second: Record
-    """Its entries. Its `topic` is the owner of its address, no topic."""
+    """The record of the second tree. Its `topic` is the owner of its address (see `second_of`), not a topic."""
     phase: Phase
     until: float
 
 
 def second_of(topic: str) -> str:
-    """The owner of the address of a topic's second tree: no topic contains this character."""
+    """Return the owner of the address of a topic's second tree. No topic contains its last character."""
     return f"{topic}\0"
 
 
 class Moves:
-    """The moves of all OFMs of a controller. What it changes has to be gone on with: the names that it gives."""
+    """The moves of all OFMs of a controller. The caller must continue with the records whose names the methods
+    return."""
 
     def __init__(self, admission: Admission, network: Network, share: float, overlap: float) -> None:
         self._admission, self._network = admission, network
@@ -57,23 +62,23 @@ class Moves:
         self._moves: dict[str, Move] = {}
 
     def record(self, owner: str) -> Record | None:
-        """The record of a second tree."""
+        """Return the record of a second tree, or None if `owner` has none."""
         move = self._moves.get(owner[:-1]) if owner.endswith("\0") else None
         return move.second if move is not None else None
 
     def former(self, topic: str) -> str | None:
-        """The address that a topic had before, while it works."""
+        """Return the former address of a topic while it still works, or None."""
         move = self._moves.get(topic)
         return str(move.second.address) if move is not None and move.phase is Phase.DRAINING else None
 
     @property
     def owners(self) -> list[str]:
-        """Of all second trees."""
+        """The owners of the addresses of all second trees."""
         return [move.second.topic for move in self._moves.values()]
 
     def at(self, now: float, records: dict[str, Record]) -> list[str]:
-        """Time has passed: ends what is due, and moves trees where that is worth it. Gives the names of all records
-        that something has happened to."""
+        """Set the time to `now` (seconds), end the moves that are due, and begin moves that are worth it. Return the
+        names of all records that have changed."""
         self._now = now
         touched: list[str] = []
         for topic, move in self._moves.items():
@@ -111,11 +116,12 @@ class Moves:
         return begun
 
     def _calm(self, record: Record) -> bool:
-        """Is the tree as it was wished?"""
+        """Return whether the tree is constructed as wanted and nothing is under way."""
         return record.state.status is Status.CONSTRUCTED and not record.busy and record.intent is not None
 
     def rest(self, second: Record, records: dict[str, Record]) -> tuple[bool, list[str]]:
-        """A second tree has come to rest. Says whether it goes on with something, and names others to be looked at."""
+        """Handle a second tree that has come to rest. Return whether its record needs further changes, and the names of
+        other records to examine."""
         topic = second.topic[:-1]
         move, record = self._moves[topic], records.get(topic)
         if move.phase is Phase.BUILDING:
@@ -134,14 +140,15 @@ class Moves:
         return False, [topic]
 
     def failed(self, second: Record, records: dict[str, Record]) -> str:
-        """A switch refuses a second tree: it is taken away. Names the topic."""
+        """Remove a second tree that a switch has refused. Return its topic."""
         topic = second.topic[:-1]
         self._leave(self._moves[topic], records.get(topic))
         second.abandon()
         return topic
 
     def _fits(self, record: Record, second: Record) -> bool:
-        """Does the new tree do all that the present one does, everywhere, now?"""
+        """Return whether the new tree can replace the present one now: it serves the same brokers alike, and all its
+        switches hold it."""
         old, new = record.plan, second.plan
         if old is None or new is None or not self._calm(record) or not new.tree.intact(self._network.topology):
             return False

@@ -1,7 +1,8 @@
-"""The shared bidirectional tree of an OFM: which switches and links carry a topic, to and from which brokers.
+"""The shared bidirectional tree of an OFM: the switches and links that carry a topic, and the brokers it connects.
 
-A near-minimal Steiner tree over the switches with brokers, grown by cheapest paths (Takahashi & Matsuyama 1980): it
-costs at most 2 (1 - 1/k) times the least possible for k switches. All is deterministic: equal input, equal tree.
+A near-minimal Steiner tree over the switches with brokers, grown by cheapest paths (Takahashi & Matsuyama 1980). It
+costs at most 2 (1 - 1/k) times the least possible for k switches. Planning is deterministic: equal input gives equal
+trees.
 """
 
 from __future__ import annotations
@@ -17,25 +18,24 @@ from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 Pair: TypeAlias = "tuple[int, int]"
 """Two switches, the lower one first."""
 Cost: TypeAlias = Callable[[Link], float]
-"""What it costs a tree to use a link: not negative; one for every link gives the fewest links."""
+"""The cost of a link in a tree, not negative. A cost of 1 for every link yields the fewest links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Links and brokers of a tree. A single switch, or none, has no links."""
+    """The links and brokers of a tree. A tree of one switch, or none, has no links."""
 
     links: frozenset[Link] = frozenset()
-    """One between two neighbours, or several parallel ones where the traffic is spread (`spread`)."""
+    """One link between two neighbours, or several parallel links where the traffic is spread (`spread`)."""
     brokers: Mapping[BrokerAddress, Port] = field(default_factory=dict)
     """Every broker of the tree and its place."""
     spread: frozenset[Link] = frozenset()
-    """Stands for the pairs of neighbours whose traffic is spread over all their links in the tree, of which there may
-    be just one left: one link of each pair, which gives it a name and need not be in use
-    (`saps.ofm.network.parallel`)."""
+    """One link for each pair of neighbours whose traffic is spread over all their links in the tree, even if only one
+    is left. This link names the pair and need not be in use (`saps.ofm.network.parallel`)."""
 
     @property
     def pairs(self) -> dict[Pair, frozenset[Link]]:
-        """The neighbours, and the links between them."""
+        """The pairs of neighbours, with the links between them."""
         found: dict[Pair, set[Link]] = {}
         for link in self.links:
             found.setdefault(pair_of(link), set()).add(link)
@@ -43,18 +43,18 @@ class Tree:
 
     @property
     def anchors(self) -> dict[Pair, Link]:
-        """`spread`, by pair."""
+        """The links of `spread`, by pair."""
         return {pair_of(link): link for link in self.spread}
 
     @property
     def switches(self) -> frozenset[int]:
-        """All switches a packet may pass."""
+        """All switches that a packet may pass."""
         return frozenset(end.dpid for link in self.links for end in link) | {
             place.dpid for place in self.brokers.values()
         }
 
     def ports(self) -> dict[int, list[int]]:
-        """The ports of each switch that carry links of the tree, ascending."""
+        """Return the ports of each switch that carry links of the tree, ascending."""
         found: dict[int, list[int]] = {dpid: [] for dpid in self.switches}
         for link in self.links:
             for end in link:
@@ -62,7 +62,7 @@ class Tree:
         return {dpid: sorted(ports) for dpid, ports in found.items()}
 
     def neighbours(self) -> dict[int, list[int]]:
-        """The switches next to each in the tree, ascending."""
+        """Return the neighbours of each switch in the tree, ascending."""
         found: dict[int, list[int]] = {dpid: [] for dpid in self.switches}
         for link in self.links:
             found[link.a.dpid].append(link.b.dpid)
@@ -71,7 +71,7 @@ class Tree:
 
     @property
     def pieces(self) -> list[set[int]]:
-        """The switches of each piece that it is in."""
+        """The switches of each connected piece."""
         around = self.neighbours()
         found: list[set[int]] = []
         left = set(around)
@@ -86,7 +86,8 @@ class Tree:
 
     @property
     def core(self) -> Tree:
-        """The piece with the most brokers, of equals that with the lowest switch that has one; all, if in one piece."""
+        """The piece with the most brokers; of equals, the one with the lowest switch that has a broker. The tree itself
+        if connected."""
         pieces = self.pieces
         if len(pieces) < 2:
             return self
@@ -96,18 +97,20 @@ class Tree:
         return broadcast_as(Tree(frozenset(link for link in self.links if link.a.dpid in best), brokers), self.spread)
 
     def without(self, brokers: Iterable[BrokerAddress]) -> Tree:
-        """The tree after these have left: branches that lead to no broker any more are pruned, to the last leaf."""
+        """Return the tree after these brokers have left. Branches that lead to no broker any more are pruned
+        completely."""
         gone = set(brokers)
         left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
         return broadcast_as(Tree(pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
 
     @property
     def connected(self) -> bool:
-        """It is in one piece, or empty."""
+        """Whether the tree is in one piece, or empty."""
         return len(self.pieces) < 2
 
     def shared(self, other: Tree) -> Tree:
-        """What both have: common links, and brokers at a common place. It may be in several pieces."""
+        """Return what both trees share: common links, and brokers at a common place. The result may be in several
+        pieces."""
         both = {broker: place for broker, place in self.brokers.items() if other.brokers.get(broker) == place}
         links = self.links & other.links
         if different := {pair_of(link) for link in self.spread ^ other.spread}:
@@ -115,14 +118,15 @@ class Tree:
         return broadcast_as(Tree(links, both), self.spread & other.spread)
 
     def intact(self, topology: Topology) -> bool:
-        """Neighbours still have a link that carries packets and every broker is still at its place."""
+        """Return whether all neighbours still have a link that carries packets, and every broker is still at its
+        place."""
         joined = [[link] for link in self.links] if not self.spread else self.pairs.values()
         return all(any(map(topology.carries, links)) for links in joined) and all(
             topology.where(broker) == place for broker, place in self.brokers.items()
         )
 
     def validate(self) -> None:
-        """Raises `AssertionError` unless this is one tree, every leaf of which has a broker."""
+        """Check that this is one tree, every leaf of which has a broker. Raises `AssertionError` if it is not."""
         around = {dpid: set(others) for dpid, others in self.neighbours().items()}
         pairs, anchors = self.pairs, self.anchors
         assert len(pairs) == max(len(around) - 1, 0), "a tree has one pair of neighbours fewer than switches"
@@ -136,12 +140,12 @@ class Tree:
 
 
 def pair_of(link: Link) -> Pair:
-    """The switches that a link joins."""
+    """Return the switches that a link joins."""
     return (link.a.dpid, link.b.dpid)
 
 
 def broadcast_as(tree: Tree, spread: Iterable[Link]) -> Tree:
-    """The tree with traffic spread as these say, where it has the pair at all."""
+    """Return the tree with its traffic spread between the pairs of `spread` that it has."""
     wanted = frozenset(spread)
     if wanted:
         pairs = tree.pairs.keys()
@@ -150,7 +154,7 @@ def broadcast_as(tree: Tree, spread: Iterable[Link]) -> Tree:
 
 
 class UnreachableError(Exception):
-    """Some brokers cannot be joined by one tree: their places are unknown, down, or in another part of the network."""
+    """Brokers that one tree cannot join: their places are unknown, down, or in another part of the network."""
 
     def __init__(self, brokers: Iterable[BrokerAddress]) -> None:
         self.brokers = tuple(sorted(brokers))
@@ -159,43 +163,43 @@ class UnreachableError(Exception):
 
 
 class Planner(Protocol):
-    """What decides on trees. Results use only what carries packets in `topology` now; none of the arguments changes."""
+    """Decides on trees. Results use only what carries packets in `topology` now; no argument is changed."""
 
     def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
-        """A tree over the brokers. Raises `UnreachableError`."""
+        """Return a tree over the brokers. Raises `UnreachableError`."""
 
     def join(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """The tree, which must be intact, and a branch to one more broker: all of `tree` is in the result, except for
-        the branch to the broker's former place if it has moved. Raises `UnreachableError`."""
+        """Return `tree`, which must be intact, with a branch to one more broker. The result contains all of `tree`,
+        except for the branch to the broker's former place if it has moved. Raises `UnreachableError`."""
 
     def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """The tree without a broker: all of the result is in `tree`."""
+        """Return the tree without a broker. All of the result is in `tree`."""
 
     def mend(self, topology: Topology, tree: Tree) -> Tree:
-        """A tree over the same brokers after something failed or moved. Raises `UnreachableError`."""
+        """Return a tree over the same brokers after something failed or moved. Raises `UnreachableError`."""
 
 
 class Planners(Protocol):
-    """A planner that sees all topics, so that trees keep out of each other's way (SDNPS 2016, Algorithm 1)."""
+    """Decides on the trees of all topics together, so that they avoid each other's links (SDNPS 2016, Algorithm 1)."""
 
     def for_topic(self, topic: str) -> Planner:
-        """What decides on the tree of one topic."""
+        """Return the planner of one topic's tree."""
 
     def adopted(self, topic: str, tree: Tree | None) -> None:
-        """From now on this is the tree of a topic; None: it has none."""
+        """Take `tree` as the topic's tree from now on; None: the topic has none."""
 
     def remeasured(self, topic: str) -> None:
-        """A topic takes another bandwidth from now on."""
+        """Note that the topic's bandwidth has changed."""
 
     def crowded(self) -> list[str]:
-        """The topics whose trees might better be elsewhere, the one with the busiest link first."""
+        """Return the topics whose trees might better be elsewhere, the one with the busiest link first."""
 
     def better(self, topic: str, topology: Topology) -> Tree | None:
-        """A tree over the same brokers for a topic that has one, if one is better enough to be worth a move."""
+        """Return another tree over the same brokers if it is good enough to be worth a move, or None."""
 
 
 class SharedTree:
-    """The planner of shared trees (SAPS 2016, 3.1.1) by cheapest paths; each topic is planned as if it were alone."""
+    """The planner of shared trees by cheapest paths (SAPS 2016, 3.1.1). It plans each topic as if it were alone."""
 
     def __init__(self, cost: Cost = lambda link: 1.0) -> None:
         self.cost = cost
@@ -205,17 +209,17 @@ class SharedTree:
         return self
 
     def adopted(self, topic: str, tree: Tree | None) -> None:
-        """See `Planners.adopted`: the trees of others do not matter."""
+        """See `Planners.adopted`. This planner ignores the trees of other topics."""
 
     def remeasured(self, topic: str) -> None:
-        """See `Planners.remeasured`: nor does the load."""
+        """See `Planners.remeasured`. This planner ignores the load."""
 
     def crowded(self) -> list[str]:
-        """See `Planners.crowded`: none."""
+        """See `Planners.crowded`: always empty."""
         return []
 
     def better(self, topic: str, topology: Topology) -> Tree | None:
-        """See `Planners.better`."""
+        """See `Planners.better`: always None."""
         return None
 
     def plan(self, topology: Topology, brokers: Iterable[BrokerAddress]) -> Tree:
@@ -224,7 +228,7 @@ class SharedTree:
         return Tree(_steiner(topology, places, self.cost), places)
 
     def join(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """See `Planner.join`: by the cheapest path to the tree."""
+        """See `Planner.join`: adds the cheapest path to the tree."""
         place = _places(topology, [broker])[broker]
         if tree.brokers.get(broker, place) != place:
             tree = tree.without([broker])
@@ -241,7 +245,7 @@ class SharedTree:
         return tree.without([broker])
 
     def mend(self, topology: Topology, tree: Tree) -> Tree:
-        """See `Planner.mend`: the pieces that are left are joined by cheapest paths."""
+        """See `Planner.mend`: joins the remaining pieces by cheapest paths."""
         places = _places(topology, tree.brokers)
         homes = {place.dpid for place in places.values()}
         rest = Tree(frozenset(filter(topology.carries, tree.links)), places)
@@ -271,11 +275,11 @@ def _places(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[Broker
 
 
 def _steiner(topology: Topology, places: Mapping[BrokerAddress, Port], cost: Cost) -> frozenset[Link]:
-    """Links of a tree over all places, each switch joined by the cheapest path to what there is already."""
+    """Return the links of a tree over all places. Each switch is joined by the cheapest path to the tree so far."""
     missing = {place.dpid for place in places.values()}
     if not missing:
         return frozenset()
-    # Grown from the switch of the first broker, so that a partition is blamed on the same brokers each time.
+    # Growth begins at the switch of the first broker, so that a partition is blamed on the same brokers each time.
     inside = {next(iter(places.values())).dpid}
     missing -= inside
     links: set[Link] = set()
@@ -290,7 +294,7 @@ def _steiner(topology: Topology, places: Mapping[BrokerAddress, Port], cost: Cos
 
 
 def _path(topology: Topology, sources: Collection[int], targets: Collection[int], cost: Cost) -> list[Link] | None:
-    """The links of the cheapest path from any source to any target; None if there is none."""
+    """Return the links of the cheapest path from any source to any target, or None if there is none."""
     came_by, target = cheapest(topology, sources, cost, targets)
     return None if target is None else _back(came_by, target)
 
@@ -298,11 +302,11 @@ def _path(topology: Topology, sources: Collection[int], targets: Collection[int]
 def cheapest(
     topology: Topology, sources: Collection[int], cost: Cost, targets: Collection[int] = ()
 ) -> tuple[dict[int, Link], int | None]:
-    """The link by which the cheapest path from any source comes to each other switch (Dijkstra), up to the first of the
-    targets, which is given too; None if none is reached.
+    """Run Dijkstra's algorithm from the sources up to the first target. Return the link by which the cheapest path
+    reaches each other switch, and the target that was reached (None: no target was).
 
-    Of equal costs, the path with fewer links wins, then that of the lower switch: the result never depends on the order
-    of a set."""
+    Of equal costs, the path with fewer links wins, then the one of the lower switch. So the result never depends on the
+    order of a set."""
     came_by: dict[int, Link] = {}
     best = dict.fromkeys(sources, (0.0, 0))
     heap = [(0.0, 0, dpid) for dpid in sorted(sources)]
@@ -332,7 +336,7 @@ def _back(came_by: Mapping[int, Link], dpid: int) -> list[Link]:
 
 
 def pruned(links: Iterable[Link], homes: Collection[int]) -> frozenset[Link]:
-    """The links that are left when leaves without a broker are cut off until there is none."""
+    """Return the links that are left after leaves without a broker are cut off, repeatedly."""
     around: dict[int, dict[int, set[Link]]] = {}
     for link in links:
         for end in link:
