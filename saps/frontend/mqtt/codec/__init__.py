@@ -1,1 +1,1 @@
-"""MQTT packets: bytes to values and batches, and back."""
+"""Decodes MQTT packets from bytes into values and batches, and encodes them."""

@@ -1,4 +1,4 @@
-"""From bytes to packets. Any bytes give a packet or one `MqttError`, with the reason code to close with (4.13)."""
+"""Decodes packets. Any bytes give a packet or raise one `MqttError` with the reason code for closing (4.13)."""
 
 from __future__ import annotations
 
@@ -37,16 +37,17 @@ from saps.frontend.mqtt.codec.wire import Framer, Reader, fixed_header
 from saps.topics import SHARE, subscription_fault
 
 _FLAGS = {PacketType.PUBREL: 2, PacketType.SUBSCRIBE: 2, PacketType.UNSUBSCRIBE: 2}
-"""The fixed lower four bits of the first byte, where they are not 0 (Table 2-2)."""
+"""By packet type: the fixed lower four bits of the first byte, where they are not 0 (Table 2-2)."""
 
 MAX_FILTERS = 20_000
-"""Topic filters in one SUBSCRIBE or UNSUBSCRIBE. It bounds the time one packet takes."""
+"""Most topic filters in one SUBSCRIBE or UNSUBSCRIBE. The limit bounds the time of one packet."""
 
 
 def decode(first: int, data: bytes, pos: int, end: int, version: int) -> Packet:
-    """The packet whose first byte is `first` and whose body is `data[pos:end]`.
+    """Return the packet with the first byte `first` and the body `data[pos:end]`.
 
-    `version` is the protocol level of the connection; CONNECT says its own.
+    `version` is the protocol level of the connection; a CONNECT carries its own level and ignores `version`.
+    Raises `MqttError`.
     """
     kind = first >> 4
     if not kind:
@@ -57,14 +58,14 @@ def decode(first: int, data: bytes, pos: int, end: int, version: int) -> Packet:
 
 
 class PacketReader:
-    """Incremental decoder over a byte stream: `feed` it chunks of any size, get complete packets.
+    """Decodes a byte stream incrementally: `feed` takes chunks of any size and returns the complete packets.
 
-    Raises `MqttError` at the first fault; the stream is of no use after that.
+    `feed` raises `MqttError` at the first fault. The caller must not feed the reader after that.
     """
 
     def __init__(self, version: int = V5, maximum_packet_size: int = 1 << 28) -> None:
         self.version = version
-        """Protocol level; a decoded CONNECT sets it."""
+        """Protocol level of the connection; a decoded CONNECT sets it."""
         self._maximum = maximum_packet_size
         self._framer = Framer()
 
@@ -137,7 +138,10 @@ def _publish(first: int, reader: Reader, version: int) -> Publish:
 
 
 def check_publish_flags(first: int) -> int:
-    """The quality of service in the first byte of a PUBLISH. Raises `MalformedPacket`."""
+    """Return the QoS in the first byte of a PUBLISH.
+
+    Raises `MalformedPacket` for QoS 3, and for the DUP flag with QoS 0 (3.3.1).
+    """
     qos = first >> 1 & 0x03
     if qos == 3:
         raise MalformedPacket("PUBLISH with QoS 3")
@@ -174,7 +178,7 @@ def _subscribe(first: int, reader: Reader, version: int) -> Subscribe:
 
 
 def _filter(reader: Reader) -> str:
-    """A topic filter that somebody can subscribe to (4.7, 4.8.2)."""
+    """Read a topic filter. Raises `MalformedPacket` if it is not valid for a subscription (4.7, 4.8.2)."""
     topic_filter = reader.string()
     fault = subscription_fault(topic_filter)
     if fault is not None:
@@ -183,7 +187,7 @@ def _filter(reader: Reader) -> str:
 
 
 def _bound(filters: int) -> None:
-    """Raises `ProtocolError` if the packet has so many filters already that it would take too long."""
+    """Check that a packet with `filters` topic filters may have another. Raises `ProtocolError` if not."""
     if filters >= MAX_FILTERS:
         raise ProtocolError(f"more than {MAX_FILTERS} topic filters in a packet", Reason.QUOTA_EXCEEDED)
 
@@ -251,7 +255,7 @@ def _auth(first: int, reader: Reader, version: int) -> Auth:
 
 
 def _reason_and_properties(reader: Reader, packet: PacketType, version: int) -> tuple[int, PropertyMap]:
-    """The whole body of DISCONNECT and AUTH; both parts may be left out (3.14.2)."""
+    """Read the whole body of a DISCONNECT or AUTH. The sender may omit both parts (3.14.2)."""
     reason, properties = 0, PropertyMap()
     if version == V5 and reader.left:
         reason = reader.integer(1)

@@ -1,4 +1,4 @@
-"""From packets to bytes, for both protocol versions."""
+"""Encodes packets for MQTT 3.1.1 and 5.0."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ from saps.frontend.mqtt.codec.wire import encode_binary, encode_string, encode_v
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """The packet's bytes at protocol level `version` (CONNECT: its own). `ValueError` if a field does not fit."""
+    """Return the packet's bytes at protocol level `version`; a CONNECT uses its own level.
+
+    Raises `ValueError` if a string or binary field exceeds 65,535 bytes, or the packet exceeds `MAX_VARINT`.
+    """
     return _ENCODERS[type(packet)](packet, version)
 
 
 def framed(first: int, *parts: bytes) -> bytes:
-    """A packet with the given first byte, its body in parts."""
+    """Return a packet with the first byte `first`; `parts` joined are its body."""
     body = b"".join(parts)
     return bytes((first,)) + encode_varint(len(body)) + body
 
@@ -75,7 +78,7 @@ def _ack(packet: Ack, version: int) -> bytes:
 
 
 def _optional(reason: int, properties: PropertyMap, version: int) -> bytes:
-    """A reason code and properties, each left out where that means the same (3.4.2.1)."""
+    """Return the reason code and the properties, without those that the receiver assumes by default (3.4.2.1)."""
     if version != V5 or not (reason or properties):
         return b""
     return bytes((reason,)) + (encode_properties(properties) if properties else b"")

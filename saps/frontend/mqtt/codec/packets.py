@@ -1,6 +1,6 @@
-"""The control packets of MQTT 3.1.1 and 5.0 as values (MQTT 5.0, chapter 3).
+"""Defines the control packets of MQTT 3.1.1 and 5.0 as values (MQTT 5.0, chapter 3).
 
-`properties` are empty in 3.1.1. Reasons are plain integers, so that a decoder can hold whatever a peer sent.
+`properties` is empty in 3.1.1. Reasons are plain integers, so that a decoder can hold any code that a peer sends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ V5 = 5
 
 
 class PacketType(IntEnum):
-    """The upper four bits of the first byte (2.1.2)."""
+    """The packet type in the upper four bits of the first byte (2.1.2)."""
 
     CONNECT = 1
     CONNACK = 2
@@ -38,7 +38,7 @@ class PacketType(IntEnum):
 
 
 class Will(msgspec.Struct):
-    """The message to publish when the client is lost (3.1.2.5)."""
+    """The message that the broker publishes when it loses the client (3.1.2.5)."""
 
     topic: str
     payload: bytes
@@ -48,11 +48,13 @@ class Will(msgspec.Struct):
 
 
 class Connect(msgspec.Struct):
+    """A client's request for a connection (3.1)."""
+
     client_id: str
     version: int = V5
     clean_start: bool = True
     keep_alive: int = 0
-    """Seconds; 0 means none."""
+    """Keep alive in seconds; 0 turns it off."""
     will: Will | None = None
     username: str | None = None
     password: bytes | None = None
@@ -60,24 +62,29 @@ class Connect(msgspec.Struct):
 
 
 class Connack(msgspec.Struct):
+    """The broker's answer to a CONNECT (3.2)."""
+
     session_present: bool = False
     reason: int = 0
-    """A return code in 3.1.1."""
+    """Reason code; the return code in 3.1.1."""
     properties: PropertyMap = {}
 
 
 class Publish(msgspec.Struct):
+    """One publication (3.3)."""
+
     topic: str
     payload: bytes = b""
     qos: int = 0
     retain: bool = False
     dup: bool = False
     packet_id: int | None = None
+    """Packet identifier, 1 to 65,535; None with QoS 0."""
     properties: PropertyMap = {}
 
 
 class Ack(msgspec.Struct):
-    """PUBACK, PUBREC, PUBREL or PUBCOMP: they differ in type alone."""
+    """A PUBACK, PUBREC, PUBREL or PUBCOMP (3.4 to 3.7). The four packets have the same fields."""
 
     type: PacketType
     packet_id: int
@@ -86,35 +93,47 @@ class Ack(msgspec.Struct):
 
 
 class SubscribeEntry(msgspec.Struct):
+    """One topic filter of a SUBSCRIBE with its subscription options (3.8.3.1)."""
+
     filter: str
     qos: int = 0
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: int = 0
+    """0: send retained messages; 1: only for a new subscription; 2: never."""
 
 
 class Subscribe(msgspec.Struct):
+    """A request to subscribe (3.8)."""
+
     packet_id: int
     entries: list[SubscribeEntry]
     properties: PropertyMap = {}
 
 
 class Suback(msgspec.Struct):
+    """The answer to a SUBSCRIBE (3.9)."""
+
     packet_id: int
     reasons: list[int]
+    """One reason code for each topic filter, in the order of the SUBSCRIBE."""
     properties: PropertyMap = {}
 
 
 class Unsubscribe(msgspec.Struct):
+    """A request to unsubscribe (3.10)."""
+
     packet_id: int
     filters: list[str]
     properties: PropertyMap = {}
 
 
 class Unsuback(msgspec.Struct):
+    """The answer to an UNSUBSCRIBE (3.11)."""
+
     packet_id: int
     reasons: list[int]
-    """Empty in 3.1.1."""
+    """One reason code for each topic filter, in the order of the UNSUBSCRIBE; empty in 3.1.1."""
     properties: PropertyMap = {}
 
 
@@ -127,11 +146,15 @@ class Pingresp(msgspec.Struct):
 
 
 class Disconnect(msgspec.Struct):
+    """The last packet of a connection (3.14). Only in 5.0 the server sends it, and it carries a reason."""
+
     reason: int = 0
     properties: PropertyMap = {}
 
 
 class Auth(msgspec.Struct):
+    """One step of an enhanced authentication (3.15, 4.12). MQTT 5.0 only."""
+
     reason: int = 0
     properties: PropertyMap = {}
 

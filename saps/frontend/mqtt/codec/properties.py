@@ -1,4 +1,4 @@
-"""The properties of MQTT 5.0 (section 2.2.2): one table, one decoder, one encoder."""
+"""Decodes and encodes the properties of MQTT 5.0 (section 2.2.2) by one table of rules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from saps.frontend.mqtt.codec.wire import Reader, decode_string, encode_binary, 
 
 
 class Property(IntEnum):
+    """Property identifiers (Table 2-4)."""
+
     PAYLOAD_FORMAT = 0x01
     MESSAGE_EXPIRY = 0x02
     CONTENT_TYPE = 0x03
@@ -40,12 +42,12 @@ class Property(IntEnum):
 
 
 PropertyMap = dict[int, Any]
-"""Properties by identifier: `int`, `str` or `bytes`; user properties are a tuple of pairs of strings, subscription
-identifiers a tuple of integers (both may occur several times)."""
+"""By property identifier: the value, an `int`, `str` or `bytes`. User properties are a tuple of pairs of strings,
+subscription identifiers a tuple of integers, as both may occur several times."""
 
 
 class Kind(IntEnum):
-    """How a property's value is encoded. Kinds 1, 2 and 4 are integers of as many bytes."""
+    """The encoding of a property's value. `BYTE`, `TWO` and `FOUR` are integers of 1, 2 and 4 bytes."""
 
     FLAG = 0
     BYTE = 1
@@ -58,16 +60,18 @@ class Kind(IntEnum):
 
 
 WILL = 0
-"""Stands for the will's own properties where the table speaks of packet types."""
+"""Stands for the will properties of a CONNECT where the table lists packet types."""
 
 
 class Rule(NamedTuple):
+    """The rules for one property (Table 2-4)."""
+
     name: str
     kind: Kind
     packets: frozenset[int]
-    """The packet types that may carry it (Table 2-4), or `WILL`."""
+    """Packet types that may carry the property, and `WILL` for will properties."""
     positive: bool = False
-    """0 is a protocol error."""
+    """Whether the value 0 is a protocol error."""
 
 
 def _rule(kind: Kind, *packets: int, positive: bool = False) -> Rule:
@@ -111,14 +115,15 @@ RULES: dict[int, Rule] = {
 RULES = {identifier: rule._replace(name=Property(identifier).name) for identifier, rule in RULES.items()}
 
 _REPEATED = {identifier for identifier, rule in RULES.items() if rule.kind in (Kind.PAIRS, Kind.VARINTS)}
-"""Properties that may occur several times: collected in lists, so that many of them cost no more than few."""
+"""Properties that may occur several times. The decoder collects their values in lists, in linear time."""
 
 MAX_REPEATED = 10_000
-"""How many of each of them a packet may have. It bounds the time one packet takes (about 5 microseconds each)."""
+"""Most values of one repeated property in a packet. The limit bounds the time of one packet (about 5 microseconds a
+value)."""
 
 
 def decode_properties(reader: Reader, packet: int) -> PropertyMap:
-    """Read the property length and the properties of a packet of type `packet`. Raises `MqttError`."""
+    """Read the property length and the properties of a packet of type `packet` (or `WILL`). Raises `MqttError`."""
     size = reader.varint()
     if not size:
         return {}
@@ -130,7 +135,7 @@ def decode_properties(reader: Reader, packet: int) -> PropertyMap:
 
 
 def read_properties(data: bytes, pos: int, end: int, packet: int) -> PropertyMap:
-    """The properties of a packet of type `packet`, which are `data[pos:end]`. Raises `MqttError`."""
+    """Return the properties `data[pos:end]` of a packet of type `packet`. Raises `MqttError`."""
     found: PropertyMap = {}
     while pos < end:
         identifier = data[pos]
@@ -178,7 +183,7 @@ def read_properties(data: bytes, pos: int, end: int, packet: int) -> PropertyMap
 
 
 def _read_field(data: bytes, pos: int, end: int) -> tuple[bytes, int]:
-    """What stands behind its length of two bytes, and where it ends."""
+    """Return the field at `pos`, without its two bytes of length, and the position of its end."""
     begin = pos + 2
     stop = begin + (data[pos] << 8 | data[pos + 1]) if begin <= end else end + 1
     if stop > end:
@@ -200,7 +205,8 @@ def _collect(found: PropertyMap, identifier: int, value: Any) -> None:
 
 
 def encode_properties(properties: PropertyMap) -> bytes:
-    """The property length and the properties. Raises `ValueError` for a value that cannot be encoded."""
+    """Return the property length and the properties. Raises `ValueError` for a string or binary value that is too
+    long."""
     if not properties:
         return b"\0"
     encoded = b"".join(_encode_property(identifier, value) for identifier, value in properties.items())

@@ -1,9 +1,9 @@
-"""From bytes to batches: the PUBLISH packets at the head of a read (MQTT 5.0, section 3.3).
+"""Decodes the PUBLISH packets at the head of a read into batches (MQTT 5.0, section 3.3).
 
-Packets of one QoS and retain flag that follow each other become one `Batch`, whatever their topics and properties.
-Each is looked at once: length, topic, packet identifier, properties. Topics and properties that have been seen before
-are known by their bytes. With QoS 0 the packets are kept beside the batch as they came, as what its encoder would make
-of them for subscribers of the same protocol version; so they are passed through without being encoded again.
+Consecutive packets with one QoS and retain flag become one `Batch`, whatever their topics and properties. The decoder
+reads each packet once: length, topic, packet identifier, properties. It caches topics and properties by their bytes.
+With QoS 0 it keeps the received bytes beside the batch. They equal the encoder's output for subscribers with the same
+protocol version, so the broker passes them through without encoding them again.
 """
 
 from __future__ import annotations
@@ -22,29 +22,32 @@ from saps.messages import Properties
 from saps.topics import topic_fault
 
 MAX_NAMES = 65_536
-"""Topics known by their bytes, for all connections together (about 0.2 KiB each); beyond it that begins anew."""
+"""Most topics in the cache that all connections share (about 0.2 KiB each). A full cache is cleared."""
 LONGEST_NAME = 512
-"""Bytes of the longest topic that is."""
+"""Longest topic in the cache, in bytes."""
 LONGEST_PROPERTIES = 512
-"""Bytes of the longest properties that are known by their bytes."""
+"""Longest properties of one packet in the cache, in bytes."""
 
 Cut = tuple[Batch, Sequence[bytes], int]
-"""A batch, the packet identifier of each publication (QoS 1 and 2; two bytes), and where the next packet begins."""
+"""A batch, the packet identifier of each publication (two bytes each; none with QoS 0), and the position of the next
+packet."""
 
 
 class Cutter:
-    """Cuts the publications of one connection.
+    """Decodes the publications of one connection.
 
     `cut` is one loop without calls for the common packet, as a call costs as much as the rest of a packet here:
 
-    1. *Length*: one byte in nearly all packets; only a longer one is decoded by `fixed_header`. It is compared with the
-       limit before the packet is complete, so that nobody has the broker wait for a packet that it will refuse.
-    2. *Topic*: compared with that of the packet before, by its bytes and not as text: most runs repeat one topic.
-       Another one is looked up by its bytes among the valid ones; only a new one is decoded and checked.
-    3. *Properties*: none is one byte 0. Others are known by their bytes (`_known_properties`).
-    4. *Payload*: not copied, only its place is kept.
+    1. *Length*: nearly all packets have one byte of length; `fixed_header` decodes longer ones. The loop compares the
+       length with the limit before the packet is complete. So no client makes the broker wait for a packet that the
+       broker will refuse.
+    2. *Topic*: the loop compares the topic's bytes with those of the packet before, as most runs repeat one topic. It
+       looks another topic up by its bytes among the valid topics, and decodes and checks only a new one.
+    3. *Properties*: a single byte 0 stands for no properties. `_known_properties` caches the others by their bytes.
+    4. *Payload*: the loop keeps the payload's position and does not copy it.
 
-    A fault ends the batch before it. What came before is published; the next `cut` begins at the fault and raises.
+    A faulty packet ends the batch before it. The caller publishes that batch; its next `cut` begins at the faulty
+    packet and raises.
     """
 
     __slots__ = ("_aliases", "_limit", "_most_aliases", "_most_levels", "_names", "_version")
@@ -57,7 +60,12 @@ class Cutter:
         maximum_levels: int,
         names: dict[bytes, str],
     ) -> None:
-        """`names`: the valid topics met so far, by their bytes; shared by all connections with the same limits."""
+        """Make the decoder of one connection.
+
+        `maximum_packet_size` is in bytes. `topic_alias_maximum` and `maximum_levels` are the largest topic alias and
+        the most levels of a topic. `names`, the cache of valid topics by their bytes, is shared by all connections with
+        the same limits.
+        """
         self._version = version
         self._limit = maximum_packet_size
         self._most_aliases = topic_alias_maximum
@@ -66,10 +74,10 @@ class Cutter:
         self._aliases: dict[int, bytes] | None = None
 
     def cut(self, data: bytes, pos: int, most: int = MOST) -> Cut | None:
-        """The publications from `pos` on, where a PUBLISH begins, up to `most`; None if the first is not complete.
-        Raises `MqttError` if the first is faulty; a later one that is ends the batch."""
+        """Return up to `most` publications from the PUBLISH at `pos` on, or None if the first packet is not complete.
+        Raises `MqttError` if the first packet is faulty; a later faulty packet ends the batch."""
         qos = check_publish_flags(data[pos])
-        like, mask = (data[pos] & 0xF7, 0xF7) if qos == 1 else (data[pos], 0xFF)  # QoS 2: DUP may be taken already
+        like, mask = (data[pos] & 0xF7, 0xF7) if qos == 1 else (data[pos], 0xFF)  # QoS 2: DUP may repeat a packet
         has_properties, limit, size, begin, verbatim = self._version == V5, self._limit, len(data), pos, qos == 0
         names: dict[bytes, int] = {}
         topics: list[str] = []
@@ -127,8 +135,11 @@ class Cutter:
         return (batch, packet_ids, pos) if ends else None
 
     def _unaliased(self, name: bytes, alias: int) -> bytes:
-        """The topic that the alias stands for from now on (3.3.2.3.4). Raises `ProtocolError` for an alias beyond the
-        maximum, or one that was never set. The dictionary is made with the first alias: most clients use none."""
+        """Return the topic of a packet with an alias, and set the alias if the packet has a topic (3.3.2.3.4).
+
+        The first alias creates the dictionary, as most clients use no aliases. Raises `ProtocolError` for an alias
+        above the maximum, and for an alias that is not set in a packet without a topic.
+        """
         if alias > self._most_aliases:
             raise ProtocolError(f"topic alias {alias}", Reason.TOPIC_ALIAS_INVALID)
         aliases = self._aliases
@@ -143,7 +154,11 @@ class Cutter:
         return known
 
     def _new_topic(self, name: bytes) -> str:
-        """The topic of these bytes, which is checked here, once."""
+        """Decode and check a topic that is not in the cache, and cache it.
+
+        Raises `MalformedPacket` for bytes that are no MQTT string. Raises `ProtocolError` for an invalid topic, and for
+        an empty topic without an alias.
+        """
         if not name and self._version == V5:
             raise ProtocolError("PUBLISH without a topic and without a topic alias")
         topic = decode_string(name)
@@ -152,7 +167,7 @@ class Cutter:
             raise ProtocolError(fault, Reason.TOPIC_NAME_INVALID)
         if topic.count("/") >= self._most_levels:
             raise ProtocolError("a topic of too many levels", Reason.TOPIC_NAME_INVALID)
-        if len(name) <= LONGEST_NAME:  # longer ones would let a client fill the memory that all share
+        if len(name) <= LONGEST_NAME:  # longer topics would let a client fill the memory that all connections share
             if len(self._names) >= MAX_NAMES:
                 self._names.clear()
             self._names[name] = topic
@@ -160,11 +175,15 @@ class Cutter:
 
 
 def _read_properties(data: bytes, at: int, end: int) -> tuple[int, Properties | None, int]:
-    """The properties of a PUBLISH that stand at `at`: where they end, what subscribers get of them, the topic alias (0
-    for none). Raises `MalformedPacket` and `ProtocolError`.
+    """Read the properties of a PUBLISH at `at`.
 
-    A publisher's properties are mostly equal from one message to the next, so those of up to `LONGEST_PROPERTIES` bytes
-    are parsed once for all connections; the cache's size bounds what hostile clients can put into it."""
+    Returns the position of their end, the properties for subscribers, and the topic alias (0 for none). Raises
+    `MalformedPacket` and `ProtocolError`.
+
+    Most publishers repeat their properties from one message to the next. So one cache for all connections keeps parsed
+    properties of up to `LONGEST_PROPERTIES` bytes. The size of the cache bounds the memory that hostile clients can
+    take.
+    """
     size = data[at] if at < end else 0x80
     if size > 0x7F:
         reader = Reader(data, at, end)
@@ -179,7 +198,10 @@ def _read_properties(data: bytes, at: int, end: int) -> tuple[int, Properties | 
 
 
 def _parse_properties(raw: bytes) -> tuple[Properties | None, int]:
-    """What subscribers get of the properties of a PUBLISH, given without their length, and the topic alias."""
+    """Return the properties for subscribers and the topic alias (0 for none) of a PUBLISH.
+
+    `raw` are the properties without their length. Raises `MalformedPacket` and `ProtocolError`.
+    """
     found = read_properties(raw, 0, len(raw), PacketType.PUBLISH)
     if Property.SUBSCRIPTION_IDENTIFIER in found:
         raise ProtocolError("PUBLISH from a client with a subscription identifier")
@@ -191,7 +213,10 @@ _known_properties = lru_cache(maxsize=4096)(_parse_properties)
 
 
 def received_properties(found: PropertyMap) -> Properties | None:
-    """What a publisher's properties say to the subscribers. Raises `ProtocolError`."""
+    """Return the publisher's properties that go on to subscribers, or None if there are none.
+
+    Raises `ProtocolError` if the response topic is not a valid topic.
+    """
     response_topic = found.get(Property.RESPONSE_TOPIC)
     if response_topic is not None and (fault := topic_fault(response_topic)) is not None:
         raise ProtocolError(f"response topic: {fault}")

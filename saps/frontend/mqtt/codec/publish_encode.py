@@ -1,6 +1,6 @@
-"""From batches to bytes: the PUBLISH packets that subscribers get (MQTT 5.0, section 3.3).
+"""Encodes batches into the PUBLISH packets for subscribers (MQTT 5.0, section 3.3).
 
-What is made for one subscriber is kept with the batch, for all with the same protocol version and `Form`.
+The batch caches the packets for all subscribers with the same protocol version and `Form`.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from saps.local.subscriptions import Target
 from saps.messages import Properties
 
 PIECES = 5
-"""Pieces of a packet: first byte and remaining length, topic, packet identifier, properties, payload."""
+"""Number of pieces in a packet: first byte and remaining length, topic, packet identifier, properties, payload."""
 
 LONGEST_KEPT = 512
-"""Characters of the longest topic that is kept at hand as it stands in a packet."""
+"""Longest topic in the cache of encoded topics, in characters."""
 
 Lifetimes = tuple[int | None, ...]
-"""Of each publication, the whole seconds left of its life; None: it does not end."""
+"""For each publication, the whole seconds until it expires, or None if it never expires."""
 
 
 def form_for(batch: Batch, target: Target) -> Form:
-    """The form in which the target gets the batch."""
+    """Return the form in which the target gets the batch: the lower QoS, the retain flag, subscription identifiers."""
     qos = batch.qos if batch.qos < target.qos else target.qos
     return form_of(qos, batch.replayed or (batch.retain and target.retain_as_published), target.identifiers)
 
 
 def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
-    """The packets of a batch with QoS 0, one behind the other."""
+    """Return the packets of a batch with QoS 0, concatenated. `now` is in seconds on the hub's clock."""
     key, lifetimes = _key(batch, form, version, now)
     found: bytes | None = batch.encoded.get(key)
     if found is None:
@@ -43,14 +43,18 @@ def encode(batch: Batch, form: Form, version: int, now: float) -> bytes:
 
 
 def pass_through(batch: Batch, version: int, packets: bytes) -> None:
-    """`packets` are what a subscriber with this protocol version gets of a batch with QoS 0, retained as published."""
+    """Cache `packets` as the encoding of a batch with QoS 0 for subscribers with this protocol version.
+
+    The packets carry the retain flag as published.
+    """
     batch.encoded[version << 3 | batch.retain] = packets
 
 
 def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_ids: Sequence[int]) -> bytes:
-    """The packets of a batch with QoS 1 or 2, with these packet identifiers.
+    """Return the packets of a batch with QoS 1 or 2, concatenated.
 
-    Subscribers that follow the same topics tend to be at the same identifier, so the last packets are kept.
+    `packet_ids` has one packet identifier for each publication. Subscribers of the same topics tend to reach the same
+    identifiers, so the batch caches the last packets.
     """
     key, lifetimes = _key(batch, form, version, now)
     found: _Numbered | None = batch.encoded.get(key)
@@ -64,7 +68,7 @@ def encode_numbered(batch: Batch, form: Form, version: int, now: float, packet_i
 
 
 class _Numbered:
-    """The packets of a batch, and what they are made of but for the packet identifiers."""
+    """The pieces of a batch's packets, and the packets with the last packet identifiers."""
 
     __slots__ = ("packet_ids", "packets", "pieces")
 
@@ -75,14 +79,16 @@ class _Numbered:
 
 
 def encode_duplicate(single: Batch, form: Form, version: int, now: float, packet_id: int) -> bytes:
-    """The packet of a batch of one with the DUP flag, for retransmission (4.4)."""
+    """Return the packet of a batch of one publication with the DUP flag, for retransmission (4.4)."""
     packet = encode_numbered(single, form, version, now, (packet_id,))
     return bytes((packet[0] | 0x08,)) + packet[1:]
 
 
 def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: bool, packet_id: int) -> bytes:
-    """The packet of a batch of one for one client, with a topic alias. A client that has `known` it is not sent the
-    topic (3.3.2.3.4). `packet_id` is 0 with QoS 0."""
+    """Return the packet of a batch of one publication with a topic alias, for one client (3.3.2.3.4).
+
+    The packet omits the topic if the client has `known` the alias. `packet_id` is 0 with QoS 0.
+    """
     lifetimes = _lifetimes(single, now)
     properties = bytes((Property.TOPIC_ALIAS,)) + alias.to_bytes(2)
     properties += _encode_properties(
@@ -97,22 +103,25 @@ def encode_aliased(single: Batch, form: Form, now: float, alias: int, known: boo
 
 
 def packet_sizes(batch: Batch, form: Form, version: int, now: float) -> list[int]:
-    """Bytes of each packet."""
+    """Return the size of each packet in bytes."""
     pieces = _pieces(batch, form, version, _lifetimes(batch, now))
     head = 2 if form.qos else 0
     return [head + sum(map(len, pieces[begin : begin + PIECES])) for begin in range(0, len(pieces), PIECES)]
 
 
 def _key(batch: Batch, form: Form, version: int, now: float) -> tuple[object, Lifetimes | None]:
-    """Under what packets are kept with their batch, a small number for nearly all of them (`pass_through`); and what is
-    left of the publications' lives."""
+    """Return the key of the packets in the batch's cache, and the seconds until each publication expires.
+
+    The key is a small number for nearly all packets (`pass_through`). It becomes a tuple with subscription identifiers
+    or an expiry.
+    """
     common = version << 3 | form.qos << 1 | form.retain
     lifetimes = None if batch.deadlines is None else _lifetimes(batch, now)
     return (common, form.identifiers, lifetimes) if form.identifiers or lifetimes is not None else common, lifetimes
 
 
 def _lifetimes(batch: Batch, now: float) -> Lifetimes | None:
-    """What is left of the publications' lives (3.3.2.3.3); None: none of them ends."""
+    """Return the seconds until each publication expires (3.3.2.3.3), or None if none expires."""
     deadlines = batch.deadlines
     if deadlines is None:
         return None
@@ -120,7 +129,7 @@ def _lifetimes(batch: Batch, now: float) -> Lifetimes | None:
 
 
 def _pieces(batch: Batch, form: Form, version: int, lifetimes: Lifetimes | None) -> list[bytes]:
-    """The packets in pieces, `PIECES` for each, with nothing yet where packet identifiers stand."""
+    """Return the packets in pieces, `PIECES` for each. The pieces for the packet identifiers are empty yet."""
     starts = _STARTS[form.qos << 1 | form.retain]
     around = 2 if form.qos else 0
     fields = [(_kept_field if len(topic) <= LONGEST_KEPT else encode_string)(topic) for topic in batch.topics]
@@ -143,7 +152,7 @@ def _pieces(batch: Batch, form: Form, version: int, lifetimes: Lifetimes | None)
 
 
 def _property_fields(given: Sequence[Properties | None], form: Form, lifetimes: Lifetimes | None) -> list[bytes]:
-    """Of each publication its properties, as they stand in the packet."""
+    """Return the encoded properties of each publication, with their length."""
     made: dict[tuple[int, int | None], bytes] = {}
     found: list[bytes] = []
     for index, properties in enumerate(given):
@@ -164,7 +173,7 @@ def _property_field(properties: Properties | None, identifiers: tuple[int, ...],
 
 
 def _encode_properties(properties: Properties | None, identifiers: tuple[int, ...], lifetime: int | None) -> bytes:
-    """The properties of a PUBLISH to a subscriber, without their length."""
+    """Return the encoded properties of a PUBLISH to a subscriber, without their length."""
     parts = [b"\x0b" + encode_varint(identifier) for identifier in identifiers]
     if properties is not None:
         if properties.payload_format is not None:
@@ -182,7 +191,7 @@ def _encode_properties(properties: Properties | None, identifiers: tuple[int, ..
 
 
 class _Starts(dict[int, bytes]):
-    """By remaining length: how packets with one first byte begin. Those of at most two bytes of length are kept."""
+    """By remaining length: the first byte and encoded length of a packet. Caches lengths of at most two bytes."""
 
     def __init__(self, first: int) -> None:
         super().__init__()
@@ -196,7 +205,7 @@ class _Starts(dict[int, bytes]):
 
 
 _STARTS = [_Starts(0x30 | flags) for flags in range(6)]
-"""By quality of service and retain flag."""
+"""By QoS and retain flag: the beginnings of packets."""
 
 
 _kept_field = lru_cache(maxsize=4096)(encode_string)

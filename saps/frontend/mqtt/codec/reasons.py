@@ -1,4 +1,4 @@
-"""MQTT 5.0 reason codes (section 2.4), the return codes of 3.1.1 (3.2.2.3), and the errors that carry them."""
+"""Defines the reason codes of MQTT 5.0 (section 2.4), the return codes of 3.1.1 (3.2.2.3), and their errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Reason(IntEnum):
-    """Why a packet was answered as it was; 0x80 and above are failures."""
+    """The reason code of an answer; 0x80 and above are failures."""
 
     SUCCESS = 0x00
     GRANTED_QOS_1 = 0x01
@@ -68,23 +68,24 @@ RETURN_CODES_311 = {
     Reason.NOT_AUTHORIZED: 5,
     Reason.BANNED: 5,
 }
-"""CONNACK return codes of MQTT 3.1.1; a reason that is not here closes the connection without a CONNACK."""
+"""By reason: the CONNACK return code of MQTT 3.1.1. Any other reason closes the connection without a CONNACK."""
 
 SUBACK_FAILURE_311 = 0x80
+"""The SUBACK return code of MQTT 3.1.1 for a refused subscription."""
 
 CONNACK_REASONS = frozenset(
     Reason(code) for code in (0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F)
 )
-"""What CONNACK may say (Table 3-1)."""
+"""Reason codes of a CONNACK (Table 3-1)."""
 
 DISCONNECT_REASONS = frozenset(
     Reason(code) for code in (0x00, *range(0x80, 0x84), 0x87, 0x89, 0x8B, *range(0x8D, 0x91), *range(0x93, 0xA3))
 )
-"""What a server's DISCONNECT may say (Table 3-10)."""
+"""Reason codes of a server's DISCONNECT (Table 3-10)."""
 
 
 AUTH_REASONS = frozenset((Reason.SUCCESS, Reason.CONTINUE_AUTHENTICATION, Reason.REAUTHENTICATE))
-"""What AUTH may say (Table 3-11)."""
+"""Reason codes of an AUTH (Table 3-11)."""
 
 _TAKEN_OR_NOT = frozenset(Reason(code) for code in (0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99))
 _RELEASED_OR_NOT = frozenset((Reason.SUCCESS, Reason.PACKET_IDENTIFIER_NOT_FOUND))
@@ -94,11 +95,11 @@ ACK_REASONS: dict[int, frozenset[Reason]] = {
     6: _RELEASED_OR_NOT,
     7: _RELEASED_OR_NOT,
 }
-"""By packet type: what PUBACK, PUBREC, PUBREL and PUBCOMP may say (Tables 3-4 to 3-7)."""
+"""By packet type: the reason codes of PUBACK, PUBREC, PUBREL and PUBCOMP (Tables 3-4 to 3-7)."""
 
 
 class MqttError(Exception):
-    """The peer broke the protocol: its connection is to be closed with `reason`."""
+    """The peer broke the protocol. The caller must close its connection with `reason`."""
 
     def __init__(self, text: str, reason: Reason) -> None:
         super().__init__(text)

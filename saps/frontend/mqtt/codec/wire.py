@@ -1,4 +1,4 @@
-"""The data types of MQTT on the wire (MQTT 5.0, section 1.5), and the fixed header (2.1)."""
+"""Reads and writes the data types of MQTT on the wire (MQTT 5.0, section 1.5) and the fixed header (2.1)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.codec.reasons import MalformedPacket
 
 MAX_VARINT = 268_435_455
-"""The largest variable byte integer, and so the largest remaining length."""
+"""The largest variable byte integer, and so the largest remaining length in bytes."""
 
 
 def encode_varint(value: int) -> bytes:
-    """A variable byte integer (1.5.5). `value` must be in 0..MAX_VARINT."""
+    """Encode a variable byte integer (1.5.5). `value` must not be negative. Raises `ValueError` above `MAX_VARINT`."""
     if value < 0x80:
         return bytes((value,))
     if value < 0x4000:
@@ -26,21 +26,21 @@ def encode_varint(value: int) -> bytes:
 
 
 def encode_binary(value: bytes) -> bytes:
-    """Binary data (1.5.6): two bytes of length, then the bytes. Raises `ValueError` beyond 65,535 bytes."""
+    """Encode binary data (1.5.6): two bytes of length, then the bytes. Raises `ValueError` above 65,535 bytes."""
     if len(value) > 0xFFFF:
         raise ValueError(f"{len(value)} bytes do not fit a field of at most 65535")
     return len(value).to_bytes(2) + value
 
 
 def encode_string(value: str) -> bytes:
-    """A UTF-8 string (1.5.4). Raises `ValueError` if it is too long."""
+    """Encode a UTF-8 string (1.5.4). Raises `ValueError` above 65,535 bytes."""
     return encode_binary(value.encode())
 
 
 def fixed_header(data: bytes, pos: int) -> tuple[int, int] | None:
-    """Where the body of the packet that begins at `pos` starts and ends, or None if more bytes are needed to tell.
+    """Return the start and end of the body of the packet at `pos`, or None if the header is not complete.
 
-    The end may lie beyond the data. Raises `MalformedPacket`.
+    The end may lie beyond the data. Raises `MalformedPacket` for an invalid remaining length.
     """
     length = shift = 0
     size = len(data)
@@ -60,12 +60,12 @@ def fixed_header(data: bytes, pos: int) -> tuple[int, int] | None:
 
 
 class Framer:
-    """Joins what the transport delivers until a packet is complete; each byte is copied O(1) times."""
+    """Joins the chunks of a transport until a packet is complete. It copies each byte O(1) times."""
 
     __slots__ = ("_need", "_partial", "_total", "kept")
 
     def __init__(self, total: Budget | None = None) -> None:
-        """`total`: what all framers together keep, if that is counted."""
+        """Make the framer of one connection. `total` counts the bytes that all framers together keep."""
         self._total = total or Budget(0)
         self._partial: bytearray | None = None
         self._need = 0
@@ -73,12 +73,15 @@ class Framer:
         """Bytes kept for the next `feed`."""
 
     def drop(self) -> None:
-        """Nothing more will be fed."""
+        """Discard the kept bytes. Call this when the connection ends."""
         self._total.used -= self.kept
         self._partial, self.kept = None, 0
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes to parse now: `data` after what was kept, or nothing while the packet is known to be incomplete."""
+        """Return the bytes to parse now: the kept bytes and `data`, or no bytes while the packet is incomplete.
+
+        The caller must then `keep` or `postpone` the bytes that it has not parsed.
+        """
         partial = self._partial
         if partial is None:
             return data
@@ -99,14 +102,14 @@ class Framer:
         self._need = 2 if bounds is None else bounds[1] - pos
 
     def postpone(self, data: bytes, pos: int) -> None:
-        """Keep `data[pos:]`, of which nothing has been looked at, for the next `feed`."""
+        """Keep `data[pos:]` for the next `feed` without looking at it."""
         self._partial = bytearray(memoryview(data)[pos:])
         self._need, self.kept = 0, len(self._partial)
         self._total.used += self.kept
 
 
 class Reader:
-    """Reads the fields of one packet's body in order. Every method raises `MalformedPacket`."""
+    """Reads the fields of one packet's body in order. Every reading method raises `MalformedPacket`."""
 
     __slots__ = ("data", "end", "pos")
 
@@ -117,7 +120,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """Bytes not read yet."""
+        """Number of bytes not read yet."""
         return self.end - self.pos
 
     def take(self, size: int) -> bytes:
@@ -128,7 +131,7 @@ class Reader:
         return self.data[pos : pos + size]
 
     def integer(self, size: int) -> int:
-        """A big-endian integer of `size` bytes."""
+        """Read a big-endian integer of `size` bytes."""
         return int.from_bytes(self.take(size))
 
     def varint(self) -> int:
@@ -157,13 +160,13 @@ class Reader:
         return value
 
     def finish(self) -> None:
-        """To be called when nothing more is expected."""
+        """Check that no bytes are left. Call this after the last field."""
         if self.pos != self.end:
             raise MalformedPacket(f"{self.left} bytes too many at the end of the packet")
 
 
 def decode_string(data: bytes) -> str:
-    """Checked UTF-8 (1.5.4): no surrogates, no U+0000."""
+    """Decode a UTF-8 string (1.5.4). Raises `MalformedPacket` for invalid UTF-8, surrogates and U+0000."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
