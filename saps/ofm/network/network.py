@@ -1,7 +1,7 @@
-"""The network in the hands of the controller: where everything is, and what each switch holds and shall hold.
+"""Keeps the controller's view of the network: the place of everything, and what each switch holds and shall hold.
 
-News of the network changes the picture (`topology`) and says which switches have to be read anew (`switch_state`).
-Nothing here knows what an OFM is: only whose entries are whose (`switch_state.Part`).
+News of the network changes the `topology` and marks switches that must be read anew (`switch_state`). This module does
+not know OFMs, only the owner of each entry (`switch_state.Part`).
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ _NOTHING = Tables()
 
 
 class Network:
-    """`hear` takes in news, `expect` and `dismiss` brokers, `want` what switches shall hold."""
+    """The network of a controller. Give news to `hear`, brokers to `expect` and `dismiss`, and the tables that switches
+    shall hold to `want`."""
 
     def __init__(self, baseline: Tables, switch_state: Callable[[Tables], AnySwitchState] = SwitchState) -> None:
-        """`switch_state` makes what keeps the tables of one switch, of the baseline."""
+        """`switch_state` makes the state of one switch from the baseline."""
         self._new_switch_state = switch_state
         self.baseline = baseline
-        """What every switch shall hold whatever the OFMs are."""
+        """What every switch shall hold, independent of OFMs."""
         self.topology = Topology()
         self.hosts: dict[str, Port] = {}
-        """Where MAC addresses were seen."""
+        """The port at which each MAC address was seen."""
         self.switch_states: dict[int, AnySwitchState] = {}
-        """The tables of every switch that was heard of, or is wanted to hold something."""
+        """The tables of every switch that was heard of, or shall hold something."""
         self.settled = False
-        """It has had its time to show itself: whoever is not seen is not there."""
+        """Whether the network has had time to show itself: what has not been seen by then is absent."""
         self._expected: Counter[BrokerAddress] = Counter()
-        """Brokers that OFMs are concerned with, and how many."""
+        """The number of OFMs that each broker takes part in."""
 
     # -- brokers
 
     def expect(self, brokers: Iterable[BrokerAddress]) -> None:
-        """One OFM more is concerned with each of these brokers."""
+        """Count one more OFM for each of these brokers."""
         for broker in brokers:
             self._expected[broker] += 1
             if (place := self.hosts.get(broker.mac)) is not None:
                 self.topology.attach(broker, *place)
 
     def dismiss(self, brokers: Iterable[BrokerAddress]) -> None:
-        """One OFM less does."""
+        """Count one OFM less for each of these brokers, and forget a broker without any."""
         for broker in brokers:
             self._expected[broker] -= 1
             if not self._expected[broker]:
@@ -67,13 +68,14 @@ class Network:
 
     @property
     def missing(self) -> list[BrokerAddress]:
-        """Brokers that OFMs are concerned with and that have not been seen anywhere."""
+        """Brokers of OFMs that have not been seen anywhere, ascending."""
         return sorted(broker for broker in self._expected if self.topology.where(broker) is None)
 
     # -- news
 
     def hear(self, news: News) -> bool:
-        """Takes it in. Says whether OFMs may be concerned. A switch that is up is to be read."""
+        """Take in a piece of news. Return whether OFMs may be affected. After `SwitchUp`, the caller must read the
+        switch."""
         topology, before = self.topology, self.topology.version
         match news:
             case SwitchUp(dpid=dpid, ports=ports):
@@ -96,7 +98,7 @@ class Network:
         return topology.version != before or isinstance(news, SwitchUp | SwitchDown | Settled)
 
     def _gone(self, dpid: int) -> None:
-        """What is wanted of the switch stays so: it may come back after all."""
+        """Remove a switch from the topology. What is wanted of it stays, as it may come back."""
         self.topology.switch_down(dpid)
         self.switch_state(dpid).lost()
 
@@ -123,53 +125,56 @@ class Network:
     # -- tables
 
     def switch_state(self, dpid: int) -> AnySwitchState:
-        """The tables of a switch, which may be new, or not have connected yet: links and trees may lead there."""
+        """Return the tables of a switch, which may be new or not yet connected: links and trees may lead there
+        already."""
         if dpid not in self.switch_states:
             self.switch_states[dpid] = self._new_switch_state(self.baseline)
         return self.switch_states[dpid]
 
     def read(self, dpid: int, tables: Tables) -> set[Part]:
-        """This is in a switch now. Gives the parts of which that is news."""
+        """Take `tables` as a switch's present content. Return the parts that this is news for."""
         other = self.switch_state(dpid).read(tables)
         if self.settled:
             self._evict(dpid)
         return other
 
     def want(self, dpid: int, part: Part, tables: Tables) -> bool:
-        """From now on a switch shall hold this of a part. Says whether that is new."""
+        """Set what a switch shall hold of a part. Return whether that is a change."""
         return self.switch_state(dpid).want(part, tables)
 
     def confirmed(self, dpid: int, part: Part) -> bool:
-        """Has a switch what it shall hold of a part? One that is away and has no link left can do no harm."""
+        """Return whether a switch has confirmed what it shall hold of a part. A switch that is away and has no link
+        left counts as confirmed, since it can do no harm."""
         switch_state = self.switch_state(dpid)
         return switch_state.settled(part) or not (switch_state.known or any(self.topology.neighbours(dpid)))
 
     def known(self, dpid: int) -> bool:
-        """It is known what a switch holds."""
+        """Return whether the content of a switch is known."""
         return dpid in self.switch_states and self.switch_states[dpid].known
 
     def holds(self, dpid: int, part: Part) -> bool:
-        """A switch is known to hold all that is wanted of a part and of every switch."""
+        """Return whether a switch is known to hold all that is wanted of a part and of the baseline."""
         state = self.switch_state(dpid)
         return state.settled(part) and state.settled(BASE)
 
     def assured(self, dpid: int, part: Part) -> bool:
-        """It was so at some time since the switch was last read: what is under way leads from one wanted state to the
-        next, and repairs nothing."""
+        """Return whether the switch held the part and the baseline as wanted at some time since it was last read. Then
+        a batch under way leads from one wanted state to the next, and repairs nothing."""
         state = self.switch_state(dpid)
         return state.assured(part) and state.assured(BASE)
 
     @property
     def all_read(self) -> bool:
-        """It is known what all switches hold that were heard of."""
+        """Whether the content of all switches in the topology is known."""
         return all(map(self.known, self.topology.switches))
 
     def found(self, part: Part) -> dict[int, Tables]:
-        """What switches hold of a part, as far as it is known: left there by an earlier run, if nothing was wanted."""
+        """Return what switches are known to hold of a part. If nothing was wanted of it, an earlier run left it
+        there."""
         held = {dpid: switch_state.holds(part) for dpid, switch_state in self.switch_states.items()}
         return {dpid: tables for dpid, tables in held.items() if tables != _NOTHING}
 
     def _evict(self, dpid: int) -> None:
-        """Takes away what belongs to no OFM."""
+        """Remove the entries of a switch that belong to no OFM."""
         for part in self.switch_states[dpid].strangers:
             self.want(dpid, part, _NOTHING)

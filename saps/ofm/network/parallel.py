@@ -1,9 +1,9 @@
-"""Parallel links between two switches of a tree: the traffic of one topic spread over all of them, by sender.
+"""Spreads the traffic of one topic over the parallel links between two switches of a tree, by sender.
 
-Planners think of one link between two neighbours. `narrowed` shows them a tree like that, and `widened` lays what they
-come to over all links that there are. A tree that has spread its traffic somewhere does so as long as it goes there: a
-link that fails is left out (the switches have noticed by themselves), and taken in again when it is back. Where a tree
-was laid over a single link it stays there.
+Planners know one link between two neighbours. `narrowed` gives them a tree of this form, and `widened` lays their
+result over all parallel links. A pair of neighbours whose traffic is spread stays so while the tree contains the pair.
+A failed link is left out (the switches have noticed by themselves) and used again after its return. A pair that began
+with a single link keeps it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from saps.ofm.network.topology import Link, Port, Topology
 from saps.ofm.trees.tree import Pair, Tree, pair_of
 
 MOST = 100
-"""The greatest weight of a link: one that is slower than the fastest by more than this still gets so much."""
+"""The greatest weight of a link, and the largest ratio of two weights: slower links still get 1."""
 
 
 def narrowed(topology: Topology, tree: Tree) -> Tree:
-    """The tree with one link between two neighbours, one that carries packets if there is any."""
+    """Return the tree with one link between two neighbours, preferably one that carries packets."""
     if not tree.spread:
         return tree
     chosen = (min(filter(topology.carries, links), default=min(links)) for links in tree.pairs.values())
@@ -28,7 +28,7 @@ def narrowed(topology: Topology, tree: Tree) -> Tree:
 
 
 def widened(topology: Topology, tree: Tree, former: Tree | None = None) -> Tree:
-    """The tree over all parallel links: a `narrowed` one; `former` is the tree that it follows."""
+    """Return a `narrowed` tree laid over all parallel links. `former` is the tree that it replaces."""
     former = former or Tree()
     pairs, anchors = former.pairs, former.anchors
     links: set[Link] = set()
@@ -47,13 +47,13 @@ def widened(topology: Topology, tree: Tree, former: Tree | None = None) -> Tree:
 
 
 def links_between(topology: Topology, pair: Pair) -> list[Link]:
-    """The links between two switches that carry packets, ascending."""
+    """Return the links between two switches that carry packets, ascending."""
     near, far = pair
     return sorted(link for other, link in topology.neighbours(near) if other == far)
 
 
 def shares(tree: Tree, capacity: Callable[[Link], float]) -> dict[Link, float]:
-    """The part of the tree's traffic that each of its links takes."""
+    """Return the share of the tree's traffic that each of its links carries, from 0 to 1."""
     if not tree.spread:
         return dict.fromkeys(tree.links, 1.0)
     found: dict[Link, float] = {}
@@ -64,8 +64,8 @@ def shares(tree: Tree, capacity: Callable[[Link], float]) -> dict[Link, float]:
 
 
 def weights(tree: Tree, capacity: Callable[[Link], float]) -> tuple[tuple[Link, int], ...]:
-    """The weights of the links over which the tree's traffic is spread, other than 1: their capacities, in the smallest
-    whole numbers."""
+    """Return the weights other than 1 of the links over which the tree's traffic is spread. Weights are proportional to
+    capacities (bit/s), as the smallest whole numbers up to `MOST`."""
     found: list[tuple[Link, int]] = []
     for pair, links in tree.pairs.items() if tree.spread else ():
         if pair in tree.anchors:
@@ -75,7 +75,7 @@ def weights(tree: Tree, capacity: Callable[[Link], float]) -> tuple[tuple[Link, 
 
 def _whole(capacities: list[float]) -> list[int]:
     numbers = [max(1, round(capacity / 1e6)) for capacity in capacities]
-    if max(capacities) < 1e6:  # no bit/s, or hardly any
+    if max(capacities) < 1e6:  # capacities below 1 Mbit/s, which the rounding above loses
         numbers = [max(1, round(MOST * capacity / max(capacities))) for capacity in capacities]
     common = math.gcd(*numbers)
     numbers = [number // common for number in numbers]
@@ -84,7 +84,7 @@ def _whole(capacities: list[float]) -> list[int]:
 
 
 def _free(parallel: Iterable[Link], spread: Iterable[Link]) -> Link | None:
-    """The first link whose name is not taken at either end."""
+    """Return the first link whose name is free at both ends, or None."""
     taken = {_name(end) for link in spread for end in link}
     return next((link for link in parallel if taken.isdisjoint(map(_name, link))), None)
 

@@ -1,8 +1,8 @@
-"""Frames that make a host show itself: the controller sends them out of ports where hosts may be. Pure.
+"""Builds frames that make a host show itself; the controller sends them out of ports where hosts may be. Pure.
 
-A host answers an ARP probe (RFC 5227, 2.1.1), and the answer comes to the controller as every ARP packet does. An IPv6
-neighbour solicitation without the asker's link address makes the host ask for that in turn (RFC 4861, 7.2.3), and that
-question comes to the controller.
+A host answers an ARP probe (RFC 5227, 2.1.1), and the answer reaches the controller as every ARP packet does. An IPv6
+neighbour solicitation without the sender's link-layer address makes the host ask for that address in turn (RFC 4861,
+7.2.3), and this question reaches the controller.
 """
 
 from __future__ import annotations
@@ -15,26 +15,27 @@ from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.switch.ethernet import checksum
 
 ASKER = bytes.fromhex("025a50530001")
-"""The MAC address that probes come from; no host has it."""
+"""The source MAC address of probes, which no host has."""
 _ASKER_IP = ipaddress.IPv6Address("fe80::5a50:53ff:fe00:1")
 _BROADCAST = b"\xff" * 6
 
 
 def probe(broker: BrokerAddress) -> bytes:
-    """The frame that a broker's host answers."""
+    """Return the frame that a broker's host answers."""
     ip = ipaddress.ip_address(broker.ip)
     return _arp(ip.packed) if ip.version == 4 else _solicitation(ip.packed, mac(broker.mac).to_bytes(6, "big"))
 
 
 def _arp(target: bytes) -> bytes:
-    """Who has `target`? Nobody is told who asks, so that no cache changes."""
+    """Return an ARP probe for `target`. Its sender address is zero, so that no cache changes."""
     head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
     frame = _BROADCAST + ASKER + b"\x08\x06" + head + ASKER + bytes(4) + bytes(6) + target
     return frame.ljust(60, b"\0")
 
 
 def _solicitation(target: bytes, to: bytes) -> bytes:
-    """Sent to the host alone: to a multicast address it must have the asker's link address (RFC 4861, 4.3)."""
+    """Return a neighbour solicitation to the host alone. A multicast one would need the sender's link-layer address
+    (RFC 4861, 4.3)."""
     source = _ASKER_IP.packed
     body = bytes([135, 0, 0, 0]) + bytes(4) + target
     pseudo = source + target + struct.pack("!II", len(body), 58)

@@ -1,7 +1,7 @@
-"""The network as the controller knows it: switches, their ports, the links between them, and where brokers are.
+"""The network as the controller knows it: switches, their ports, the links between them, and the places of brokers.
 
-A mutable picture with a version number. Discovery feeds it: switches by their handshake, links by LLDP, ports by
-PORT_STATUS, brokers by their MAC address (ARP, packet-in, or the host tracking of another controller).
+The picture is mutable and has a version number. Discovery feeds it: switches by their handshake, links by LLDP, ports
+by PORT_STATUS, and brokers by their MAC address (ARP, packet-in, or the host tracking of another controller).
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ class Link(NamedTuple):
 
     @classmethod
     def of(cls, one: Port, other: Port) -> Link:
-        """The link between two ports, in either order. Raises `ValueError` if both are of one switch."""
+        """Return the link between two ports, in either order. Raises `ValueError` if both are of one switch."""
         if one.dpid == other.dpid:
             raise ValueError(f"a link must join two switches: {one} - {other}")
         return cls(min(one, other), max(one, other))
 
     def far(self, dpid: int) -> int:
-        """The switch at the other end."""
+        """Return the switch at the other end."""
         return self.b.dpid if dpid == self.a.dpid else self.a.dpid
 
     def near(self, dpid: int) -> Port:
-        """The port at this switch's end."""
+        """Return the port at this switch's end."""
         return self.a if dpid == self.a.dpid else self.b
 
 
 class BrokerAddress(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
-    """An element of a broker list, `<IP, MAC, port>` (SAPS 2016, 3.1.1): the broker's UDP listen address for OFM.
+    """An element of a broker list, `<IP, MAC, port>` (SAPS 2016, 3.1.1): the broker's UDP listen address for OFM. Texts
+    are brought to canonical form.
 
-    Texts are brought to canonical form. Raises `ValueError` for what is not a unicast address or a port."""
+    Raises `ValueError` for an address that is not unicast, or a port outside 1 to 65535."""
 
     ip: str
     mac: str
@@ -70,7 +71,7 @@ class BrokerAddress(msgspec.Struct, frozen=True, order=True, gc=False, cache_has
 
 @lru_cache(1 << 14)
 def _unicast(text: str) -> str:
-    """The canonical form of a unicast IP address. Raises `ValueError`."""
+    """Return the canonical form of a unicast IP address. Raises `ValueError` for any other text."""
     ip = ipaddress.ip_address(text)
     if ip.is_multicast or ip.is_unspecified:
         raise ValueError(f"not a unicast address: {text}")
@@ -79,34 +80,35 @@ def _unicast(text: str) -> str:
 
 class Topology:
     """Switches, ports, links and brokers. Every method that changes something returns whether it did; if so, `version`
-    has gone up. Only `links`, `neighbours` and `where` speak of what can carry packets now."""
+    has increased. Only `links`, `link_at`, `neighbours`, `piece` and `where` are limited to what can carry packets
+    now."""
 
     def __init__(self) -> None:
         self.version = 0
         self._switches: dict[int, dict[int, bool]] = {}
-        """Each switch's known ports, and whether they are up."""
+        """Each switch's known ports, and whether each port is up."""
         self._links: dict[Port, Link] = {}
-        """Both ends of every link, up or not."""
+        """Each link by both its ends, up or not."""
         self._places: dict[str, Port] = {}
-        """Where each MAC address is."""
+        """The place of each MAC address."""
         self._brokers: set[BrokerAddress] = set()
         self._around: dict[int, list[tuple[int, Link]]] = {}
-        """`neighbours`, as far as asked for since the last change."""
+        """Cache of `neighbours` since the last change."""
         self._pieces: dict[int, int] = {}
-        """`piece`, the same."""
+        """Cache of `piece` since the last change."""
 
     # -- what happens to the network
 
     def switch_up(self, dpid: int, ports: Iterable[int] = ()) -> bool:
-        """A switch has connected, with these ports up; it may be known already."""
+        """Add a switch that has connected with these ports up; it may be known already."""
         known = self._switches.get(dpid)
         wanted = {**(known or {}), **dict.fromkeys(ports, True)}
         self._switches[dpid] = wanted
         return self._changed(known != wanted)
 
     def switch_down(self, dpid: int) -> bool:
-        """A switch is gone, with its links; brokers there have no place until it is back. A switch forwards on without
-        its controller, so wait a little before you call this."""
+        """Remove a switch with its links. Brokers there have no place until it is back. A switch continues to forward
+        without its controller, so wait a little before you call this."""
         if self._switches.pop(dpid, None) is None:
             return False
         for port in [port for port in self._links if port.dpid == dpid]:
@@ -114,7 +116,7 @@ class Topology:
         return self._changed(True)
 
     def port_status(self, dpid: int, port: int, *, up: bool) -> bool:
-        """A port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down."""
+        """Note that a port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down."""
         ports = self._switches.get(dpid)
         if ports is None or ports.get(port) is up:
             return False
@@ -122,8 +124,9 @@ class Topology:
         return self._changed(True)
 
     def link_up(self, a: Port, b: Port) -> bool:
-        """A link was seen (either direction is enough). It replaces what was thought of its ports: another link, or a
-        broker, whose packets had only come through the other switch. Raises `ValueError` for a link within a switch."""
+        """Add a link that was seen; either direction is enough. It replaces what was known of its ports: another link,
+        or a broker whose packets had only come through the other switch. Raises `ValueError` for a link within a
+        switch."""
         link = Link.of(a, b)
         for end in link:
             self._switches.setdefault(end.dpid, {}).setdefault(end.port, True)
@@ -136,12 +139,12 @@ class Topology:
         return self._changed(True)
 
     def link_down(self, a: Port, b: Port) -> bool:
-        """A link is no longer seen: both ports may carry something else from now on."""
+        """Remove a link that is no longer seen. Both ports may carry something else from now on."""
         return self._changed(self._links.get(a) == Link.of(a, b) and self._unlink(a))
 
     def attach(self, broker: BrokerAddress, dpid: int, port: int) -> bool:
-        """A broker was seen at a port, perhaps after it moved: all brokers of its MAC address are there. A port that
-        carries a link is not a host's port, whatever comes in there: then nothing changes."""
+        """Place a broker at the port where it was seen, perhaps after it moved. All brokers of its MAC address are
+        placed there. A port that carries a link is not a host's port: then nothing changes."""
         place = Port(dpid, port)
         if self.is_trunk(place):
             return False
@@ -151,7 +154,7 @@ class Topology:
         return self._changed(not known)
 
     def detach(self, broker: BrokerAddress) -> bool:
-        """A broker has gone."""
+        """Remove a broker, and the place of its MAC address if no other broker has it."""
         if broker not in self._brokers:
             return False
         self._brokers.remove(broker)
@@ -168,7 +171,7 @@ class Topology:
 
     @property
     def links(self) -> list[Link]:
-        """The links that can carry packets, ascending."""
+        """The links that can carry packets now, ascending."""
         return sorted(link for link in set(self._links.values()) if self.carries(link))
 
     @property
@@ -178,37 +181,38 @@ class Topology:
 
     @property
     def redundant(self) -> int:
-        """Links beyond those of a spanning tree of each piece: 0, if the network has no cycle."""
+        """The number of links beyond a spanning tree of each piece; 0 if the network has no cycle."""
         return len(self.links) - len(self._switches) + len({self.piece(dpid) for dpid in self._switches})
 
     def is_up(self, port: Port) -> bool:
-        """Its switch is there and nobody has said that the port is down."""
+        """Return whether the port's switch is present and the port is not known to be down."""
         ports = self._switches.get(port.dpid)
         return ports is not None and ports.get(port.port, True)
 
     def carries(self, link: Link) -> bool:
-        """The link exists and both its ports are up."""
+        """Return whether the link exists and both its ports are up."""
         return self._links.get(link.a) == link and self.is_up(link.a) and self.is_up(link.b)
 
     def is_trunk(self, port: Port) -> bool:
-        """The port carries a link, usable or not."""
+        """Return whether the port carries a link, usable or not."""
         return port in self._links
 
     def trunk(self, port: Port) -> Link | None:
-        """The link of this port, usable or not."""
+        """Return the link of this port, usable or not, or None."""
         return self._links.get(port)
 
     def hosts_at(self, port: Port) -> list[str]:
-        """The MAC addresses of brokers' hosts at a port, up or not."""
+        """Return the MAC addresses of brokers' hosts at a port, up or not."""
         return [host for host, place in self._places.items() if place == port]
 
     def link_at(self, port: Port) -> Link | None:
-        """The link of this port, if it can carry packets."""
+        """Return the link of this port if it can carry packets, or None."""
         link = self._links.get(port)
         return link if link is not None and self.carries(link) else None
 
     def neighbours(self, dpid: int) -> Iterator[tuple[int, Link]]:
-        """The switches one link away, by ascending port; twice if there are two links."""
+        """Yield the switches one link away, each with the link, by ascending port. A switch with two links comes
+        twice."""
         around = self._around.get(dpid)
         if around is None:
             links = (self.link_at(Port(dpid, port)) for port in sorted(self._switches.get(dpid, ())))
@@ -216,18 +220,18 @@ class Topology:
         return iter(around)
 
     def piece(self, dpid: int) -> int:
-        """The lowest of the switches that this one reaches now."""
+        """Return the lowest of the switches that this one reaches now."""
         if dpid not in self._pieces:
             reached = [dpid]
-            for each in reached:  # grows
+            for each in reached:  # the list grows during the loop
                 self._pieces[each] = dpid
                 reached += {other for other, _ in self.neighbours(each)} - self._pieces.keys()
             self._pieces |= dict.fromkeys(reached, min(reached))
         return self._pieces[dpid]
 
     def where(self, broker: BrokerAddress) -> Port | None:
-        """Where packets to the broker leave the network: known by its MAC address, and up. It need not be attached
-        itself: another broker on its host is enough."""
+        """Return the port where packets to the broker leave the network, if it is known and up. The MAC address
+        decides: the broker itself need not be attached if another broker on its host is."""
         place = self._places.get(broker.mac)
         return place if place is not None and self.is_up(place) else None
 
@@ -235,7 +239,7 @@ class Topology:
 
     @property
     def picture(self) -> Picture:
-        """The whole; switches are 16 hexadecimal digits, as in Ryu's API."""
+        """The whole topology as typed data. Switches are 16 hexadecimal digits, as in Ryu's API."""
         return Picture(
             version=self.version,
             switches=[
@@ -248,13 +252,14 @@ class Topology:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The picture as plain data for `json.dumps`."""
+        """Return the picture as plain data for `json.dumps`."""
         data: dict[str, Any] = msgspec.to_builtins(self.picture)
         return data
 
     @classmethod
     def from_json(cls, data: object) -> Topology:
-        """The inverse of `to_json`. Raises `ValueError` that says where the data is wrong."""
+        """Return the topology in plain data, the inverse of `to_json`. Raises `ValueError` that says where the data is
+        wrong."""
         try:
             picture = msgspec.convert(data, Picture)
         except msgspec.ValidationError as error:
@@ -271,7 +276,7 @@ class Topology:
         return topology
 
     def copy(self) -> Topology:
-        """An independent copy, of the same version."""
+        """Return an independent copy of the same version."""
         return Topology.from_json(self.to_json())
 
     def __eq__(self, other: object) -> bool:
@@ -319,7 +324,7 @@ class _LinkEnds(msgspec.Struct, omit_defaults=True):
     a: _End
     b: _End
     capacity: float | None = None
-    """bit/s, where the controller tells it (`saps.ofm.network.traffic`)."""
+    """Capacity in bit/s; None unless the controller adds it (`saps.ofm.network.traffic`)."""
 
 
 class _Host(msgspec.Struct):
@@ -334,7 +339,7 @@ class _Broker(msgspec.Struct):
 
 
 class Picture(msgspec.Struct):
-    """`Topology.to_json`, typed."""
+    """The typed form of `Topology.to_json`."""
 
     version: int
     switches: list[_Switch]

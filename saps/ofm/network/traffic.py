@@ -1,7 +1,7 @@
-"""What planners balance: the capacity of each link, and the bandwidth that each topic takes on the links of its tree.
+"""Keeps what planners balance: the capacity of each link, and the bandwidth of each topic on the links of its tree.
 
-Capacities come from the switches' port descriptions (OpenFlow 1.3.5, 7.2.1, `curr_speed`), demands with the intents; an
-operator's files have the last word on both. All in bit/s.
+Capacities come from the switches' port descriptions (OpenFlow 1.3.5, 7.2.1, `curr_speed`), demands from the intents. An
+operator's files override both. All values are in bit/s.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from saps.ofm.network.topology import Link, Port
 from saps.ofm.northbound.schema import Demand
 
 CAPACITY = 1e9
-"""bit/s of a link about which neither the switches nor the operator say anything."""
+"""Default capacity of a link in bit/s, if neither the switches nor the operator give one."""
 RATE = 1e6
-"""bit/s of a topic about which nobody says anything."""
+"""Default bandwidth of a topic in bit/s."""
 Kbits: TypeAlias = int
 
 
 class Traffic:
-    """Capacities and demands as they are known now. `version` counts the changes of capacities."""
+    """The known capacities and demands. `version` counts the changes of capacities."""
 
     def __init__(self, links: Mapping[Link, float] | None = None, rates: Mapping[str, float] | None = None) -> None:
-        """`links`: capacities of links, `rates`: demands of topics, of the operator's: these hold whatever others
-        say."""
+        """`links` are the operator's capacities and `rates` the operator's demands, both in bit/s. They override all
+        other sources."""
         self.version = 0
         self._links = dict(links or {})
         self._fixed = dict(rates or {})
@@ -35,7 +35,7 @@ class Traffic:
         self._rates: dict[str, float] = {}
 
     def hear(self, news: Event) -> None:
-        """Takes in what a switch says about its ports."""
+        """Take in the port speeds in news of a switch."""
         match news:
             case SwitchUp(dpid=dpid, speeds=speeds):
                 for number, speed in speeds.items():
@@ -44,20 +44,22 @@ class Traffic:
                 self._port(at, speed)
 
     def _port(self, port: Port, speed: Kbits) -> None:
-        """A switch says how fast a port is; 0: it does not know."""
+        """Note the speed of a port in kbit/s; 0: the switch does not know it."""
         if self._speeds.get(port, 0) != speed:
             self._speeds[port] = speed
             self.version += 1
 
     def capacity(self, link: Link) -> float:
-        """bit/s in each direction: of the slower end."""
+        """Return the capacity in each direction in bit/s: the operator's value, or the speed of the slower end, or
+        `CAPACITY`."""
         if (given := self._links.get(link)) is not None:
             return given
         known = [speed for end in link if (speed := self._speeds.get(end, 0))]
         return 1000.0 * min(known) if known else CAPACITY
 
     def intended(self, topic: str, rate: float | None) -> bool:
-        """An intent says what its topic takes; None: it does not. Says whether that is new."""
+        """Set the bandwidth of a topic from its intent in bit/s; None: the intent gives none. Return whether `rate` has
+        changed."""
         before = self.rate(topic)
         if rate is None:
             self._rates.pop(topic, None)
@@ -66,7 +68,7 @@ class Traffic:
         return self.rate(topic) != before
 
     def rate(self, topic: str) -> float:
-        """bit/s of a topic."""
+        """Return the bandwidth of a topic in bit/s."""
         return self._fixed.get(topic, self._rates.get(topic, RATE))
 
 
@@ -86,8 +88,9 @@ class _Network(msgspec.Struct):
 
 
 def capacities_of(data: object) -> dict[Link, float]:
-    """The capacities in a file: a topology as `GET /v1/topology` writes it, with `capacity` (bit/s) at the links whose
-    capacity shall be another than the switches say. Raises `ValueError` that says where the data is wrong."""
+    """Return the capacities in a file, in bit/s. The file is a topology as `GET /v1/topology` writes it, with
+    `capacity` at the links that shall differ from what the switches say. Raises `ValueError` that says where the data
+    is wrong."""
     try:
         rows = msgspec.convert(data, _Network).links
         found = {
@@ -110,8 +113,9 @@ class _Row(msgspec.Struct):
 
 
 def rates_of(data: object) -> dict[str, float]:
-    """The demands in a file, by topic: a list of `{"topic": ..., "rate": bit/s}` or `{"topic": ..., "messages": 1/s,
-    "size": bytes}`, or an object from topic to rate. Raises `ValueError` that says where the data is wrong."""
+    """Return the demands in a file by topic, in bit/s. The file is a list of `{"topic": ..., "rate": bit/s}` or
+    `{"topic": ..., "messages": 1/s, "size": bytes}`, or an object from topic to rate. Raises `ValueError` that says
+    where the data is wrong."""
     try:
         if isinstance(data, dict):
             return {topic: Demand(rate=rate).bits for topic, rate in msgspec.convert(data, dict[str, float]).items()}
@@ -124,7 +128,8 @@ def rates_of(data: object) -> dict[str, float]:
 
 
 def clusters_of(data: object) -> dict[int, str]:
-    """The clusters in a file: an object from switch, 16 hexadecimal digits, to name. Raises `ValueError`."""
+    """Return the clusters in a file: an object from switch (16 hexadecimal digits) to cluster name. Raises `ValueError`
+    that says where the data is wrong."""
     try:
         return {int(dpid, 16): name for dpid, name in msgspec.convert(data, dict[str, str]).items()}
     except (msgspec.ValidationError, ValueError) as error:
@@ -132,7 +137,8 @@ def clusters_of(data: object) -> dict[int, str]:
 
 
 def with_capacities(picture: dict[str, Any], traffic: Traffic) -> dict[str, Any]:
-    """A network as `Topology.to_json` writes it, with the capacity of each link."""
+    """Return a network as `Topology.to_json` writes it, with the capacity of each link. `picture` is changed in
+    place."""
     for link in picture["links"]:
         ends = (Port(int(link[end]["dpid"], 16), link[end]["port"]) for end in "ab")
         link["capacity"] = traffic.capacity(Link.of(*ends))

@@ -1,4 +1,4 @@
-"""The operator's files about links and topics (`saps.ofm.network.traffic`), read when a controller starts."""
+"""Reads the operator's files about links and topics (`saps.ofm.network.traffic`) when a controller starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 
 class TrafficFiles(NamedTuple):
-    """What they say."""
+    """The content of the operator's files."""
 
     links: dict[Link, float]
     rates: dict[str, float]
@@ -26,7 +26,8 @@ class TrafficFiles(NamedTuple):
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> TrafficFiles:
-        """Raises `SettingError` for a file that cannot be read, or makes no sense."""
+        """Read the files that the settings name. Raises `SettingError` for a file that cannot be read or is
+        malformed."""
         return cls(
             _read("capacities", settings.capacities, capacities_of),
             _read("demands", settings.demands, rates_of),
@@ -34,7 +35,7 @@ class TrafficFiles(NamedTuple):
         )
 
     def traffic(self) -> Traffic:
-        """For a controller that begins."""
+        """Return the traffic of a controller that starts with these files."""
         return Traffic(self.links, self.rates)
 
 
