@@ -1,1 +1,1 @@
-"""Group keys of OpenFlow multicast: who can read and write a topic's datagrams, and how that changes (decision 084)."""
+"""Group keys of OpenFlow multicast: decide which brokers can read and write a topic's datagrams (decision 084)."""

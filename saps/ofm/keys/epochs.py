@@ -1,8 +1,9 @@
-"""The keys one broker holds: for each topic the newest, and for a while those before it.
+"""Holds the keys of one broker: for each topic the newest key, and for a while its predecessors.
 
-When the members of a tree change, all get a new key. Each sender goes on with the old one until it is told that the
-others have the new one (`use`); receivers take both meanwhile. Nobody has to tell: half of the `overlap` after the new
-key has come its holder seals with it by itself, and after all of it the old one is forgotten.
+When the members of a tree change, all of them get a new key. Each sender continues with the old key until it is told
+that the others have the new one (`use`). Receivers accept both keys meanwhile. A lost `use` does no harm: half of the
+`overlap` after the new key arrived, its holder seals with it anyway. At the end of the `overlap` the old key is
+dropped.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from saps.overlay.frames.delivery import GroupKeys
 from saps.overlay.ring.keys import BrokerRef
 
 GROUPS = 4
-"""Hierarchies of one topic that a broker takes part in at a time: more than one if the key server has changed."""
+"""Most hierarchies of one topic that a broker takes part in at a time. There is more than one if the key server has
+changed."""
 EPOCHS = 8
-"""Keys of one topic that are held at a time."""
+"""Most keys of one topic that are held at a time."""
 
 
 class Opened(NamedTuple):
-    """What a datagram held."""
+    """The content of a datagram, the epoch that opened it, and the sender number in its header."""
 
     plain: bytes
     epoch: Epoch
@@ -37,20 +39,20 @@ class _Topic:
 
     def __init__(self) -> None:
         self.chains: dict[bytes, Chain] = {}
-        """By group, the latest last."""
+        """The key chains by group, the latest last."""
         self.roots: dict[bytes, int] = {}
-        """Group -> name of the newest root held."""
+        """The name of the newest root held, by group."""
         self.epochs: list[Epoch] = []
-        """The newest last."""
+        """The keys, the newest last."""
         self.told: Epoch | None = None
-        """What this broker seals with, until it lapses; None: with the newest."""
+        """The key that this broker seals with until it lapses; None: the newest key."""
 
 
 class Keyring:
-    """All keys of one broker. `now` is in seconds, of the clock of all calls."""
+    """All keys of one broker. Every `now` is a time in seconds of the same clock."""
 
     def __init__(self, me: BrokerRef, on_labels: Callable[[Iterable[bytes]], None] = lambda labels: None) -> None:
-        """`on_labels` gets the labels of all keys held, whenever these change."""
+        """`on_labels` is called with the labels of all keys held, whenever these change."""
         self._me = me
         self._on_labels = on_labels
         self._topics: dict[str, _Topic] = {}
@@ -58,7 +60,7 @@ class Keyring:
         self._changed = False
 
     def take(self, keys: GroupKeys, now: float) -> bool:
-        """Keys have come from the key server. True if this broker now has the group's key."""
+        """Take in keys from the key server. Return whether this broker now has the group's key."""
         taken = self._take(keys, now)
         if self._changed:
             self._changed = False
@@ -114,7 +116,7 @@ class Keyring:
             topic.told = None
 
     def _retire(self, keys: GroupKeys, now: float) -> None:
-        """This broker is not in the group any more, or there is none."""
+        """Retire the keys of a group that this broker has left, or that has ended."""
         topic = self._topics.get(keys.topic)
         if topic is None or topic.chains.pop(keys.group, None) is None:
             return
@@ -127,8 +129,8 @@ class Keyring:
             del self._topics[keys.topic]
 
     def use(self, topic: str, label: bytes) -> None:
-        """Whoever is to read the topic holds this key: seal with it from now on. Ignored are unknown labels, and those
-        of keys older than the one in use: word of them has been long on its way, and brokers have come since."""
+        """Seal with this key from now on, as all readers of the topic hold it. Unknown labels are ignored. So are the
+        labels of keys older than the one in use: such a message is late, and brokers have joined since."""
         held, epoch = self._topics.get(topic), self._labels.get(label)
         if held is None or epoch is None or epoch not in held.epochs:
             return
@@ -137,7 +139,7 @@ class Keyring:
             held.told = epoch if epoch is not held.epochs[-1] else None
 
     def seal(self, topic: str, plain: bytes, now: float) -> bytes | None:
-        """A sealed datagram; None without a key for the topic."""
+        """Return a sealed datagram, or None without a key for the topic."""
         held = self._topics.get(topic)
         if held is None or not held.epochs:
             return None
@@ -146,7 +148,7 @@ class Keyring:
         return held.epochs[-1].seal(plain)
 
     def open(self, raw: bytes, now: float) -> Opened | Refusal:
-        """What a datagram holds, or why that is not told. The cheap questions come first."""
+        """Open a datagram, or return why it is refused. The cheap checks come first."""
         if len(raw) < OVERHEAD:
             return Refusal.FORM
         form, label, sender, count = HEADER.unpack_from(raw)
@@ -159,6 +161,6 @@ class Keyring:
         return opened if isinstance(opened, Refusal) else Opened(opened, epoch, sender)
 
     def peek(self, raw: bytes) -> bytes | None:
-        """What a datagram holds, without taking note of it; None if no key that is held opens it."""
+        """Return the content of a datagram without recording its number, or None if no held key opens it."""
         epoch = self._labels.get(raw[1:9])
         return None if epoch is None else epoch.peek(raw)

@@ -1,16 +1,18 @@
-"""A sealed datagram: a header of 21 bytes in clear, the datagram encrypted, a tag of 16 bytes over both (AES-256-GCM).
+"""Seals and opens datagrams: a clear header of 21 bytes, the encrypted content, a tag of 16 bytes over both
+(AES-256-GCM).
 
 ======  =====  ==============================================================================
 bytes   field  meaning
 ======  =====  ==============================================================================
-1       form   `FORM`; anything else is not ours
+1       form   `FORM`; any other value is foreign
 8       label  names the group's key: the topic, and the epoch of its members
-4       sender number that the key server has given to this life of the sending broker
+4       sender number that the key server has given to this incarnation of the sending broker
 8       count  grows with each datagram of the sender; begins at a number made from its incarnation
 ======  =====  ==============================================================================
 
-Sender and count are the nonce. Two lives of a broker have different numbers, and count from different beginnings: so no
-nonce is used twice under one key, whatever restarts. What is refused is told as a `Refusal`; nothing raises outwards.
+Sender and count are the nonce. Two incarnations of a broker have different sender numbers, and count from different
+beginnings. So no nonce is used twice under one key, whatever restarts. A refused datagram yields a `Refusal`, not an
+exception.
 """
 
 from __future__ import annotations
@@ -25,44 +27,47 @@ from saps.ofm.keys.hierarchy import expand
 from saps.ofm.keys.window import Window
 
 FORM = 0xA2
-"""First byte of every sealed datagram: this format. MessagePack, as unsealed ones were, never begins an array so."""
+"""First byte of every sealed datagram, naming this format. Unsealed datagrams are MessagePack arrays, which never begin
+with this byte."""
 HEADER = struct.Struct(">B8sIQ")
 TAG = 16
 OVERHEAD = HEADER.size + TAG
-"""Bytes by which sealing makes a datagram longer."""
+"""Bytes that sealing adds to a datagram."""
 LABEL = 8
-"""Bytes of a label."""
+"""Length of a label in bytes."""
 LONGEST_LIFE = 22
-"""A broker may send 2 to this power datagrams in each millisecond of its life, until its next one could count alike."""
+"""Bits of the count within one millisecond of a broker's incarnation. An incarnation that sends on average at most 2 to
+this power datagrams a millisecond never reaches the counts of the next one."""
 _NONCE = slice(9, 21)
 
 
 class Refusal(Enum):
-    """Why a datagram is not opened. Nobody is told."""
+    """Why a datagram is not opened. The sender is not told."""
 
     FORM = "malformed"
-    """It is not of this format."""
+    """The datagram is not of this format."""
     KEY = "unknown_key"
-    """No such key is held (any more)."""
+    """The key is not held, or no longer."""
     REPLAY = "replayed"
-    """Its number has come already, or is too old to tell."""
+    """The number was seen already, or is too old to tell."""
     FORGED = "forged"
-    """It was not made with the key, or has been changed since."""
+    """The datagram was not made with the key, or has been changed since."""
 
 
 class Epoch:
-    """One key of a topic's group, at one broker: it seals what this one sends, and opens what others have sealed."""
+    """One key of a topic's group at one broker. It seals what this broker sends, and opens what others have sealed."""
 
     __slots__ = ("_aead", "_count", "_origins", "_prefix", "_windows", "label", "lapses", "sender", "topic", "until")
 
     def __init__(self, topic: str, secret: bytes, sender: int, incarnation: int) -> None:
-        """`secret`: of the group; `sender`, `incarnation`: of this broker. Raises struct.error if they do not fit."""
+        """`secret` is the group's; `sender` and `incarnation` are this broker's. Raises `struct.error` for a `sender`
+        outside 32 bits."""
         self.topic = topic
         self.label = label_of(topic, secret)
         self.until = float("inf")
-        """When it is not accepted any more."""
+        """Time in seconds from which datagrams under this key are refused."""
         self.lapses = float("inf")
-        """When it is not sealed with any more."""
+        """Time in seconds from which this key no longer seals."""
         self.sender = sender
         self._aead = AESGCM(expand(secret, b"saps ofm traffic " + topic.encode()))
         self._count = first_count(incarnation)
@@ -71,14 +76,15 @@ class Epoch:
         self._origins: dict[int, tuple[str, int]] = {}
 
     def seal(self, plain: bytes) -> bytes:
-        """A datagram, ready to be sent."""
+        """Return a sealed datagram, ready to be sent."""
         self._count += 1
         header = self._prefix + self._count.to_bytes(8, "big")
         return header + self._aead.encrypt(header[_NONCE], plain, header)
 
     def open(self, raw: bytes, sender: int, count: int) -> bytes | Refusal:
-        """What was sealed; `sender` and `count` as read from the header. Before the key is put to work it is looked up
-        whether the number can be new; what is remembered of a sender begins with its first authentic datagram."""
+        """Return the content of a datagram, or why it is refused. `sender` and `count` are those in its header.
+        Replayed numbers are refused before the costly decryption. The window of a sender begins with its first
+        authentic datagram."""
         window = self._windows.get(sender)
         if window is not None and not window.fresh(count):
             return Refusal.REPLAY
@@ -92,28 +98,29 @@ class Epoch:
         return plain
 
     def peek(self, raw: bytes) -> bytes | None:
-        """What was sealed, without taking note of it; None if it was not made with this key."""
+        """Return the content without recording its number, or None if the datagram was not made with this key."""
         try:
             return self._aead.decrypt(raw[_NONCE], raw[HEADER.size :], raw[: HEADER.size])
         except InvalidTag:
             return None
 
     def speaks_for(self, sender: int, origin: tuple[str, int]) -> bool:
-        """Name and incarnation that a sender has given inside: the same ones as before, under the same number?"""
+        """Return whether a sender number still belongs to the same `origin`, the name and incarnation inside its
+        datagrams."""
         return self._origins.setdefault(sender, origin) == origin
 
 
 def label_of(topic: str, secret: bytes) -> bytes:
-    """What names a group's secret in the header. It tells nothing about the secret."""
+    """Return the label that names a group's secret in the header. It reveals nothing about the secret."""
     return expand(secret, b"saps ofm label " + topic.encode())[:LABEL]
 
 
 def mark_of(raw: bytes) -> bytes:
-    """Header and tag of a sealed datagram: who sends one knows it again by these when it comes back. They cannot be
-    made for another content, and one that is told twice is told by its count."""
+    """Return the header and tag of a sealed datagram, by which its sender recognizes it when it comes back. They cannot
+    be made for another content, and the count tells repeated datagrams apart."""
     return raw[: HEADER.size] + raw[-TAG:]
 
 
 def first_count(incarnation: int) -> int:
-    """The number before the first that a life of a broker gives (its incarnation: milliseconds since 1970)."""
+    """Return the count before the first one of an `incarnation` (milliseconds since 1970)."""
     return incarnation << LONGEST_LIFE & (1 << 64) - 1

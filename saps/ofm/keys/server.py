@@ -1,9 +1,9 @@
-"""The key server: who holds the key of which topic's tree. Part of an OFGate while that leads (decision 084).
+"""The key server: distributes the keys of each topic's tree. It is part of the leading OFGate (decision 084).
 
-Each change of a tree's brokers gives its group a new secret. Those who stay get it wrapped, by way of each other
-(`saps.overlay.delivery.broadcast`): O(log n) messages leave from here, with O(log n) wrapped keys each. Those who
-come, and whoever missed something, get their own key and all above it straight from here, over a link that nobody else
-reads. Only then does the topic go on: so its senders switch to a key that its receivers have.
+Each change of a tree's brokers gives its group a new secret. Brokers that stay get it wrapped, by way of each other
+(`saps.overlay.delivery.broadcast`): the server sends O(log n) messages with O(log n) wrapped keys each. Brokers that
+join or have missed a message get their own key and all keys above it directly from the server, over a confidential
+link. Only then does the topic continue, so its senders switch to a key that its receivers have.
 """
 
 from __future__ import annotations
@@ -19,22 +19,24 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 OVERLAP = 6.0
-"""Seconds for which a broker still accepts what was sealed with a key after it has got the next one; in half of it at
-most everyone has switched over. Longer lets one who has left write for longer, shorter leaves less time to tell."""
+"""Seconds for which a broker still accepts an old key after it has received the next one. Within half of this time
+everyone has switched. A longer overlap lets a former member write for longer; a shorter one leaves less time to
+distribute."""
 PATIENCE = 2.0
-"""Seconds for which a topic waits for brokers that do not confirm their keys. Less than half of `OVERLAP`."""
+"""Longest wait of a topic, in seconds, for brokers that do not confirm their keys. Less than half of `OVERLAP`."""
 ROUND = 0.6
-"""Seconds for one attempt to reach brokers."""
+"""Limit of one attempt to reach brokers, in seconds."""
 AGAIN, AGAIN_AT_MOST = 0.1, 3.0
-"""Seconds between two attempts at one that does not confirm; doubles each time."""
+"""First and longest pause in seconds between two attempts at a broker that does not confirm; the pause doubles each
+time."""
 WORN = 1 << 31
-"""Keys after which a hierarchy is given up for a new one: their names are 4 bytes long in datagrams."""
+"""Keys after which a hierarchy is replaced by a new one, since their names are 4 bytes long in datagrams."""
 
 Done = Callable[[], None]
 
 
 class Tell(Protocol):
-    """`saps.overlay.delivery.broadcast.Broadcaster.tell`."""
+    """The signature of `saps.overlay.delivery.broadcast.Broadcaster.tell`."""
 
     def __call__(
         self,
@@ -53,11 +55,11 @@ class _Group:
         self.name = name
         self.hierarchy: Hierarchy[BrokerRef] = Hierarchy(name, draw)
         self.holders: set[BrokerRef] = set()
-        """Who has confirmed the present secret."""
+        """The brokers that have confirmed the present secret."""
         self.serial = 0
-        """Counts the changes."""
+        """Number of changes so far; it marks outdated answers."""
         self.then: Done | None = None
-        """What waits for the present secret to be with all."""
+        """The callback for when all members hold the present secret; None once it has run."""
 
     @property
     def members(self) -> set[BrokerRef]:
@@ -71,11 +73,11 @@ class _Group:
 
 
 class KeyServer:
-    """Of one term of OFGate. `close` it when that does not lead any more: the keys that are out stay good."""
+    """The key server of one term of OFGate. `close` it when OFGate no longer leads; distributed keys stay valid."""
 
     def __init__(self, port: Port, tell: Tell, draw: Callable[[int], bytes], late: Callable[[str], None]) -> None:
-        """`draw` gives so many random bytes, fit for secrets. `late` is called with a topic when one more broker
-        holds its key, after the others were told to use it."""
+        """`draw` returns the given number of random bytes, fit for secrets. `late` is called with a topic when one more
+        broker holds its key, after the others were told to use it."""
         self._port = port
         self._tell = tell
         self._draw = draw
@@ -83,30 +85,31 @@ class KeyServer:
         self._groups: dict[str, _Group] = {}
         self._closed = False
         self.changes = 0
-        """New secrets so far."""
+        """Number of new secrets so far."""
 
     def close(self) -> None:
-        """Send nothing more, and call nobody back."""
+        """Send nothing more, and run no more callbacks."""
         self._closed = True
 
     def holders(self, topic: str) -> Set[BrokerRef]:
-        """Who has confirmed the topic's present key: these can read what is sealed with it."""
+        """Return the brokers that have confirmed the topic's present key, which can read what is sealed with it."""
         group = self._groups.get(topic)
         return frozenset() if group is None else group.holders
 
     def label(self, topic: str) -> bytes:
-        """Names the topic's present key in datagrams; empty if there is none."""
+        """Return the label of the topic's present key in datagrams; empty if there is none."""
         group = self._groups.get(topic)
         return b"" if group is None else label_of(topic, group.root.secret)
 
     def fits(self, topic: str, members: Set[BrokerRef]) -> bool:
-        """Are just these the members of the topic's group?"""
+        """Return whether the topic's group has exactly these members."""
         group = self._groups.get(topic)
         return (group.members if group is not None else set()) == members
 
     def change(self, topic: str, members: Set[BrokerRef], then: Done, *, renew: bool = False) -> None:
-        """From now on these brokers, and nobody else, get the topic's key. `then` runs when those that live hold it, or
-        `PATIENCE` is over. Nothing is renewed if nothing has changed, but with `renew`."""
+        """Give the topic's key to exactly these brokers from now on. `then` runs when all living members hold it, or
+        after `PATIENCE`. If the members have not changed and `renew` is not set, they keep their key and `then` runs at
+        once."""
         if not members:
             self.drop(topic)
             then()
@@ -143,7 +146,7 @@ class KeyServer:
         self._port.after(PATIENCE, over)
 
     def drop(self, topic: str) -> None:
-        """There is no tree any more, and nobody needs the topic's keys."""
+        """End the topic's group: there is no tree any more, and nobody needs its keys."""
         group = self._groups.pop(topic, None)
         if group is not None:
             group.serial += 1
@@ -152,7 +155,7 @@ class KeyServer:
     # --- telling --------------------------------------------------------------------------------------------------
 
     def _welcome(self, topic: str, group: _Group, serial: int, member: BrokerRef, pause: float) -> None:
-        """Give one broker its own key and all above it, until it has them."""
+        """Give one broker its own key and all keys above it, and repeat until it has them."""
         if self._closed or group.serial != serial:
             return
         keys = group.hierarchy
@@ -197,7 +200,8 @@ class KeyServer:
         return by_place(brokers, self._port.order)
 
     def _part(self, topic: str, group: _Group, gone: Set[BrokerRef]) -> None:
-        """Those that have left may forget their keys. It does not matter whether they hear of it, or do."""
+        """Tell brokers that have left to drop their keys. Security does not depend on it: the new secret excludes
+        them."""
         living = [member for member in gone if not self._port.lost(member)]
         if living:
             self._tell(living, GroupKeys(topic, group.name, 0, [], OVERLAP), ROUND, lambda missing: None)

@@ -1,15 +1,15 @@
-"""Which numbers of one sender have come already: an anti-replay window (RFC 4303, 3.4.3)."""
+"""Tells which numbers of one sender have been seen: an anti-replay window (RFC 4303, 3.4.3)."""
 
 from __future__ import annotations
 
 SIZE = 2048
-"""Numbers behind the highest that are told apart. A datagram overtaken by more than so many is refused, and repaired
-like a lost one."""
+"""Width of the window: numbers below the highest that are told apart. A datagram overtaken by more is refused, and
+repaired like a lost one."""
 _MASK = (1 << SIZE) - 1
 
 
 class Window:
-    """Ask `fresh` before a datagram is authenticated, `note` it after."""
+    """The window of one sender. Ask `fresh` before a datagram is authenticated, and `note` it afterwards."""
 
     __slots__ = ("_bits", "_top")
 
@@ -18,14 +18,14 @@ class Window:
         self._bits = 0
 
     def fresh(self, number: int) -> bool:
-        """It has not come yet, as far as can be told; 0 never is."""
+        """Return whether a number is new as far as can be told; 0 never is."""
         behind = self._top - number
         if behind < 0:
             return True
         return behind < SIZE and number > 0 and not self._bits >> behind & 1
 
     def note(self, number: int) -> None:
-        """It has come. To be called with fresh numbers only."""
+        """Record a fresh number. Call it with fresh numbers only."""
         ahead = number - self._top
         if ahead > 0:
             self._bits = (self._bits << ahead & _MASK if ahead < SIZE else 0) | 1
