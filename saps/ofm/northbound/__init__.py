@@ -1,4 +1,5 @@
 """The controller's northbound interface: REST between OFGate and the OFC.
 
-`schema` is what travels, `openapi` the document made from it; `server` answers, `client` asks.
+`schema` defines the messages and `openapi` makes the document from them. `server` answers requests, `client` sends
+them.
 """

@@ -1,4 +1,4 @@
-"""The OpenAPI document (3.1) of the northbound, made from the types that the server decodes and encodes."""
+"""Makes the OpenAPI document (3.1) of the northbound from the types that the server decodes and encodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _UNAUTHORIZED = {"401": problem_answer("No token, or a wrong one.")}
 
 
 def document(version: str, *, pair: bool = False) -> dict[str, Any]:
-    """The document; `version` is the program's. `pair`: of a controller that is one of two."""
+    """Return the document. `version` is the program's. `pair` adds the paths of a controller that is one of two."""
     schemas, components = msgspec.json.schema_components(_TYPES.values(), ref_template="#/components/schemas/{name}")
     named = dict(zip(_TYPES, schemas, strict=True))
     return {

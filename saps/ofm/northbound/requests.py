@@ -1,4 +1,4 @@
-"""What an intent must fulfil before anything is planned."""
+"""Checks intents before anything is planned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saps.ofm.network.topology import BrokerAddress
 
 
 def intent_fault(intent: Intent, ip_version: int) -> str | None:
-    """Why no OFM with addresses of this IP version can be like this; None if it can."""
+    """Return why no OFM with addresses of this IP version can fulfil the intent, or None if one can."""
     if not intent.members:
         return "an OFM needs a broker"
     listeners: dict[tuple[str, int], BrokerAddress] = {}

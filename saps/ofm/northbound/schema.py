@@ -1,6 +1,6 @@
-"""What travels between OFGate and the OFC, as JSON; `openapi` describes exactly these types.
+"""Defines the JSON messages between OFGate and the OFC; `openapi` describes exactly these types.
 
-Decoding checks everything: `BrokerAddress` is in canonical form afterwards, so that equal lists compare equal.
+Decoding checks everything. Afterwards each `BrokerAddress` is in canonical form, so that equal lists compare equal.
 """
 
 from __future__ import annotations
@@ -13,42 +13,43 @@ import msgspec
 from saps.ofm.network.topology import BrokerAddress
 
 Priority = Annotated[int, msgspec.Meta(ge=0, le=7, description="0 is the lowest; 7 passes everything else.")]
-"""How urgent a topic's packets are: the class selector of their DSCP (RFC 2474, 4.2.2) and their egress queue."""
+"""Priority of a topic's packets: the class selector of their DSCP (RFC 2474, 4.2.2) and their egress queue."""
 Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=65535)]
-"""A topic's name; the controller gives it no meaning beyond equality."""
+"""A topic's name; the controller only compares it for equality."""
 
 
 OVERHEAD = 110
-"""Bytes around a payload on the wire, roughly: Ethernet, IPv6 and UDP headers, and what `datagram` adds."""
+"""Approximate bytes around a payload on the wire: Ethernet, IPv6 and UDP headers, and what `datagram` adds."""
 
 
 class Status(StrEnum):
-    """What becomes of an OFM. A publisher may use the address only while it is `CONSTRUCTED` (SAPS 2016, 3.1.2)."""
+    """The state of an OFM. A publisher may use the address only while it is `CONSTRUCTED` (SAPS 2016, 3.1.2)."""
 
     NONE = "none"
-    """Nobody has asked for it, or it is gone."""
+    """No OFM is wanted, and none is left."""
     CONSTRUCTING = "constructing"
-    """Not yet complete for the first time; `reason` tells what is waited for, if anything."""
+    """The OFM is not yet complete for the first time; `reason` names what it waits for, if anything."""
     CONSTRUCTED = "constructed"
-    """All brokers asked for are connected; every switch has confirmed its part."""
+    """All wanted brokers are connected, and every switch has confirmed its part."""
     UPDATING = "updating"
-    """Was constructed; now the brokers or the network have changed. `brokers` are connected meanwhile."""
+    """The OFM was constructed; then its brokers or the network have changed. `brokers` are connected meanwhile."""
     DELETING = "deleting"
-    """Nobody wants it any more; the switches still have parts of it."""
+    """The OFM is not wanted any more; switches still hold parts of it."""
     REFUSED = "refused"
-    """What was asked for cannot be had, for the `reason`. What was there before, if it still works, stays:
-    `address` and `brokers` tell."""
+    """The intent cannot be fulfilled, for the `reason`. A former tree that still works stays: see `address` and
+    `brokers`."""
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a topic takes on each link of its tree: `rate`, or `messages` of `size`. Raises `ValueError` for neither."""
+    """The demand of a topic on each link of its tree: `rate`, or `messages` of `size`. Raises `ValueError` for neither
+    or both, and for a negative value."""
 
     rate: float | None = None
-    """bit/s."""
+    """Rate in bit/s."""
     messages: float | None = None
     """Messages a second."""
     size: float = 256.0
-    """Bytes of a message's payload, on average."""
+    """Mean size of a message's payload in bytes."""
 
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.messages is None):
@@ -58,21 +59,21 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def bits(self) -> float:
-        """bit/s on each link."""
+        """The demand in bit/s on each link."""
         return self.rate if self.rate is not None else (self.messages or 0.0) * (self.size + OVERHEAD) * 8
 
 
 class OfmIntent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an OFM shall be: the body of a PUT. Order and repetition in the lists mean nothing."""
+    """The wanted form of an OFM: the body of a PUT. Order and repetition in the lists mean nothing."""
 
     brokers: list[BrokerAddress]
     """The broker list: all of them send and receive."""
     senders: list[BrokerAddress] = []
-    """Brokers that only send: they get their loopback packets and nothing else."""
+    """Brokers that only send: they receive their loopback packets and nothing else."""
     priority: Priority | None = None
-    """None: no marks, no queue."""
+    """Priority of the packets; None: neither marks nor queue."""
     demand: Demand | None = None
-    """What is expected; None: nobody knows."""
+    """Expected demand; None: unknown."""
 
 
 class OfmRequest(msgspec.Struct, frozen=True):
@@ -86,43 +87,44 @@ class OfmRequest(msgspec.Struct, frozen=True):
 
     @property
     def intent(self) -> OfmIntent:
-        """Without the topic."""
+        """The intent without the topic."""
         return OfmIntent(brokers=self.brokers, senders=self.senders, priority=self.priority, demand=self.demand)
 
 
 class OfmState(msgspec.Struct, frozen=True, kw_only=True):
-    """An OFM as it is."""
+    """The present state of an OFM."""
 
     topic: Topic
     status: Status
     address: str | None = None
-    """Where to send packets of the topic to: `239.77.0.1:5000`, `[ff05::1]:5000`; None if there is no tree."""
+    """The destination of the topic's packets: `239.77.0.1:5000`, `[ff05::1]:5000`; None if there is no tree."""
     brokers: list[BrokerAddress] = []
-    """The brokers connected now, senders included, ascending: in the tree, and confirmed by their switches."""
+    """The brokers connected now, senders included, ascending: they are in the tree, and their switches have confirmed
+    it."""
     version: int = 0
-    """Of two states of one OFM the later has the greater one."""
+    """Version of the state: of two states of one OFM, the later one has the greater version."""
     reason: str | None = None
-    """Why it is refused, or what it waits for: `waiting for 02:00:00:00:00:01`."""
+    """Why the OFM is refused, or what it waits for: `waiting for 02:00:00:00:00:01`."""
     former: str | None = None
-    """The address before the tree moved to other links; it still works for a while, for the brokers it had."""
+    """The address before the tree moved to other links. It still works for a while, for the brokers it had."""
     sets: list[list[BrokerAddress | None]] = []
-    """Of stateless delivery (`saps.ofm.stateless.address.EVERY_TOPIC`): the broker at each bit of each set."""
+    """For stateless delivery (`saps.ofm.stateless.address.EVERY_TOPIC`): the broker at each bit of each set."""
     planes: list[int] = []
-    """Of stateless delivery: the numbers of the planes that may be used."""
+    """For stateless delivery: the numbers of the planes that may be used."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What has changed since a revision."""
+    """The changes since a revision."""
 
     run: str
-    """Names this run of the controller: revisions of two runs have nothing to do with each other."""
+    """Name of this run of the controller. Revisions of two runs are not comparable."""
     revision: int
-    """Ask for what comes after this next."""
+    """The revision to ask from next time."""
     ofms: list[OfmState]
-    """The states that changed, as they are now; a deleted OFM has the status `none`."""
+    """The present states of the OFMs that have changed; a deleted OFM has the status `none`."""
     complete: bool
-    """`ofms` are all there are, because the revision asked for is of another run or too old: what is not among them
-    is `none`."""
+    """Whether `ofms` are all OFMs, because the revision asked for is of another run or too old. Then every other OFM is
+    `none`."""
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,21 +135,21 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SwitchBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """What OFMs use of one switch."""
+    """The use of one switch by OFMs."""
 
     dpid: str
-    """16 hexadecimal digits."""
+    """Switch id, 16 hexadecimal digits."""
     connected: bool
     entries: Quota
-    """Flow entries."""
+    """Flow entries, used and allowed."""
     buckets: Quota
-    """Group buckets."""
+    """Group buckets, used and allowed."""
     alone: int = 0
-    """Flow entries that there would be if none served several OFMs: with addresses that are codes, some do."""
+    """Flow entries that would be used if no entry served several OFMs. With coded addresses, some do."""
 
 
 class SwitchCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What one switch of a tree has counted: packets that entered the OFM's group there."""
+    """The count of one switch of a tree: packets that entered the OFM's group there."""
 
     dpid: str
     packets: int
@@ -163,8 +165,8 @@ class BrokerCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortTraffic(msgspec.Struct, frozen=True, kw_only=True):
-    """What one port of a switch has counted since the switch knows it: everything, not only OFMs. A counter that the
-    switch does not keep is 0."""
+    """The counters of one port since its switch has known the port. They cover all traffic, not only OFMs. A counter
+    that the switch does not keep is 0."""
 
     dpid: str
     port: int
@@ -173,11 +175,11 @@ class PortTraffic(msgspec.Struct, frozen=True, kw_only=True):
     rx_bytes: int
     tx_bytes: int
     dropped: int
-    """Either way."""
+    """Packets dropped in either direction."""
 
 
 class OfmStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of an OFM since its entries were installed. Bytes are of Ethernet frames."""
+    """Counters of an OFM since its entries were installed. Bytes count whole Ethernet frames."""
 
     topic: Topic
     switches: list[SwitchCount]
@@ -185,7 +187,7 @@ class OfmStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 STANDBY = "urn:saps:problem:standby"
-"""Type of the problem of a controller that another one takes the place of: ask that."""
+"""Problem type of a standby: ask the controller that is master instead."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -196,4 +198,4 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: str | None = None
     ofm: OfmState | None = None
-    """The state of the OFM that the request was about, where there is one."""
+    """The state of the OFM that the request was about, if any."""

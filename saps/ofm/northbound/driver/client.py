@@ -1,4 +1,5 @@
-"""How OFGate asks the controller: `Northbound` is what it needs of any, `Client` speaks to `saps controller`.
+"""Lets OFGate ask the controller: `Northbound` is the interface of any controller, `Client` speaks to `saps
+controller`.
 
 async with Client("http://127.0.0.1:8181", token="...") as ofc:
     state = await ofc.put(OfmRequest("alert/fire", brokers), wait=2.0)
@@ -33,20 +34,20 @@ from saps.ofm.northbound.schema import (
 )
 
 PATIENCE = 10.0
-"""Seconds until a request that does not ask to wait is given up."""
+"""Timeout in seconds of a request that does not ask to wait."""
 LONG_POLL = 25.0
-"""Seconds that one request of `watch` waits for a change: less than the usual idle timeout of what is between."""
+"""Seconds that one request of `watch` waits for a change. Less than the usual idle timeout of middleboxes."""
 
 T = TypeVar("T")
 States: TypeAlias = list[OfmState]
 Budgets: TypeAlias = list[SwitchBudget]
 Ports: TypeAlias = list[PortTraffic]
 AddrInfo: TypeAlias = tuple[int, int, int, str, Any]
-"""Where to connect to, as `socket.getaddrinfo` tells."""
+"""An address to connect to, as `socket.getaddrinfo` returns it."""
 
 
 class NorthboundError(Exception):
-    """The controller said no to a request; `problem` has its words."""
+    """A request that the controller has refused; `problem` holds its answer."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -54,53 +55,55 @@ class NorthboundError(Exception):
 
 
 class UnreachableError(Exception):
-    """The controller does not answer, or not sensibly: nobody knows whether a change was taken in. Ask again. Or it is
-    a standby, which takes in nothing."""
+    """A controller that does not answer, or not sensibly, so that the outcome of a change is unknown: ask again. Also a
+    standby, which accepts no change."""
 
 
 class Northbound(Protocol):
-    """A controller, as OFGate sees it. Calls raise `NorthboundError` and `UnreachableError`; each may be repeated."""
+    """A controller as OFGate sees it. Calls raise `NorthboundError` and `UnreachableError`; each call may be
+    repeated."""
 
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
-        """Intent for an OFM, new or changed; the latest intent for a topic wins. `wait`: seconds to wait until it is
-        constructed or refused, at most. Gives the state then: a refusal is a state, no exception."""
+        """Send an intent for an OFM, new or changed; the latest intent for a topic wins. `wait` is the longest wait in
+        seconds until the OFM is constructed or refused. Return the state then: a refusal is a state, not an
+        exception."""
 
     async def get(self, topic: str, wait: float = 0.0) -> OfmState:
-        """The state of a topic's OFM: `Status.NONE` if there is none. `wait` as for `put`."""
+        """Return the state of a topic's OFM, `Status.NONE` if there is none. `wait` is as for `put`."""
 
     async def list(self) -> States:
-        """All OFMs, by topic."""
+        """Return the states of all OFMs, by topic."""
 
     async def delete(self, topic: str, wait: float = 0.0) -> OfmState:
-        """The OFM is not wanted any more. `wait`: seconds to wait until it is gone from all switches, at most. To
-        delete what is not there is no fault."""
+        """Delete an OFM, which need not exist. `wait` is the longest wait in seconds until it is gone from all
+        switches. Return the state then."""
 
     def watch(self) -> AsyncIterator[OfmState]:
-        """First the states of all OFMs, then each state that changes, for ever; a state that is overtaken may be left
-        out. After a fault it raises like the others: call it again."""
+        """Yield the states of all OFMs, then each state that changes, without end. Overtaken states may be left out.
+        After an error, which is raised as by the other calls, call it again."""
 
     async def topology(self) -> Topology:
-        """The network as the controller sees it."""
+        """Return the network as the controller sees it."""
 
     async def budgets(self) -> Budgets:
-        """Use and limits of all switches, by dpid."""
+        """Return the use and limits of all switches, by dpid."""
 
     async def stats(self, topic: str) -> OfmStats:
-        """Counters of a topic's OFM, read from the switches now."""
+        """Return the counters of a topic's OFM, read from the switches now."""
 
     async def ports(self) -> Ports:
-        """Counters of all ports of the connected switches, read from them now."""
+        """Return the counters of all ports of the connected switches, read from them now."""
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
 
 
 class Client:
     """A `Northbound` that speaks to `saps controller`; also an async context manager.
 
-    `token` is sent with each request. `tls` holds the certificates for an `https` address: the authority to trust, and
-    the client's own certificate where the controller asks for one. `sockets` makes the sockets to connect with, where
-    that is special, as from another network namespace."""
+    `token` is sent with each request. `tls` holds the certificates for an `https` address: the trusted authority, and
+    the client's own certificate where the controller asks for one. `sockets` makes the sockets to connect with, e.g. in
+    another network namespace; None: the usual ones."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class Client:
         await self.close()
 
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
-        """See `Northbound`, as for all that follow."""
+        """See `Northbound`, also for the methods that follow."""
         body = msgspec.json.encode(request.intent)
         return await self._call("PUT", _ofm(request.topic), OfmState, wait=wait, body=body)
 
@@ -142,7 +145,7 @@ class Client:
         return follow(self.changes)
 
     async def changes(self, run: str, after: int) -> Changes:
-        """What has changed after a revision of a run, once there is something, or after `LONG_POLL` seconds."""
+        """Return the changes after a revision of a run, once there are any, or after `LONG_POLL` seconds."""
         return await self._call("GET", f"/v1/changes?run={run}&after={after}", Changes, wait=LONG_POLL)
 
     async def topology(self) -> Topology:
@@ -163,7 +166,8 @@ class Client:
             self._session = None
 
     async def _call(self, method: str, path: str, kind: type[T], *, wait: float = 0.0, body: bytes | None = None) -> T:
-        """One request. The answer in the form wanted; a refusal is one too if it holds the state that was asked for."""
+        """Send one request and return its decoded answer. A refusal that holds the wanted state is returned as an
+        answer too."""
         if wait:
             path += f"{'&' if '?' in path else '?'}wait={wait:g}"
         try:
@@ -190,7 +194,7 @@ class Client:
 
 
 async def follow(changes: Callable[[str, int], Awaitable[Changes]]) -> AsyncIterator[OfmState]:
-    """What `Northbound.watch` gives, from a function that waits for changes after a revision of a run."""
+    """Yield what `Northbound.watch` does, by a function that waits for changes after a revision of a run."""
     run, after = "", 0
     known: set[str] = set()
     while True:
@@ -207,7 +211,7 @@ async def follow(changes: Callable[[str, int], Awaitable[Changes]]) -> AsyncIter
 
 
 def _ofm(topic: str) -> str:
-    """The path of a topic's OFM: its levels are no levels of the path."""
+    """Return the path of a topic's OFM. The topic's slashes are encoded, so its levels are not levels of the path."""
     return f"/v1/ofms/{quote(topic, safe='')}"
 
 

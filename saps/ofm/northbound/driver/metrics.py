@@ -1,4 +1,4 @@
-"""The controller's metrics, for ``/metrics``."""
+"""Provides the controller's metrics for ``/metrics``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saps.ofm.northbound.schema import OfmState, Status, SwitchBudget
 
 
 def samples(states: Iterable[OfmState], budgets: Iterable[SwitchBudget]) -> Iterator[Sample]:
-    """What the controller counts, from what it tells of OFMs and switches."""
+    """Yield the controller's metrics, derived from the states of OFMs and the budgets of switches."""
     by_status, switches = Counter(state.status.value for state in states), list(budgets)
     statuses = {status.value: float(by_status[status.value]) for status in Status if status is not Status.NONE}
     yield Sample("controller_ofms", "OFMs, by their status.", statuses, "status")

@@ -1,7 +1,7 @@
-"""How the two controllers of a pair speak to each other, and how OFGate finds the one that is master.
+"""Connects the two controllers of a pair, and lets OFGate find the master.
 
-Beside the northbound's own paths, and under the same token or certificates: `/v1/pair` tells what a controller is, and
-`/v1/pair/state` what a standby needs to go on, in the form of the state file (`saps.ofm.controller.saved`).
+Two paths join the northbound's own, under the same token or certificates. `/v1/pair` returns the role of a controller.
+`/v1/pair/state` returns what a standby needs to take over, in the form of the state file (`saps.ofm.controller.saved`).
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from saps.ofm.northbound.schema import Changes, OfmRequest, OfmState, OfmStats
 PATH = "/v1/pair"
 STATE_PATH = PATH + "/state"
 GLANCE = 1.0
-"""Seconds a controller has to say what it is, and after which one looks whether another has become master."""
+"""Timeout in seconds for a controller to state its role, and the period of checks for a new master during a call."""
 LINGER = 0.1
-"""Seconds that others have to say so too once one says that it is master: one that was deposed may not know it yet."""
+"""Seconds that other controllers have to answer after one has claimed to be master, since a deposed master may not know
+yet."""
 
 T = TypeVar("T")
 
@@ -33,25 +34,27 @@ class PeerClient(Client):
     """A client of a controller that may be one of two."""
 
     async def word(self, run: str = "", revision: int = 0, wait: float = 0.0) -> Word:
-        """What it is, once its state is another one than that revision of that run, but after at most `wait` seconds.
-        Raises `NorthboundError` and `UnreachableError`; of status 404, if it is alone."""
+        """Return the controller's role once its state differs from that revision of that run, but after at most `wait`
+        seconds. Raises `NorthboundError` and `UnreachableError`; with status 404 if the controller is not one of a
+        pair."""
         return await self._call("GET", f"{PATH}?run={run}&after={revision}", Word, wait=wait)
 
     async def saved(self) -> bytes:
-        """What it knows, as in a state file; empty, if nothing yet. Raises as `word`."""
+        """Return the controller's state as in a state file, empty if it has none yet. Raises the same errors as
+        `word`."""
         found = bytes(await self._call("GET", STATE_PATH, msgspec.Raw))
         return b"" if found == b"null" else found
 
 
 class _MovedError(Exception):
-    """Another controller has become master while an answer was waited for."""
+    """Another controller has become master during a call."""
 
 
 class Failover:
-    """A `Northbound` over several controllers: asks the one that is master, and the next one when that has died.
+    """A `Northbound` over several controllers: it asks the master, and the next master after a crash.
 
-    A call that was under way is repeated there, which changes nothing if it had been taken in. Without a master it
-    raises `UnreachableError`, as if the only controller were gone."""
+    A call under way is repeated at the new master, which changes nothing if the call had taken effect. Without a
+    master, calls raise `UnreachableError`, as if the only controller were gone."""
 
     def __init__(self, clients: Sequence[PeerClient]) -> None:
         self._clients = tuple(clients)
@@ -66,7 +69,7 @@ class Failover:
         await self.close()
 
     async def put(self, request: OfmRequest, wait: float = 0.0) -> OfmState:
-        """See `Northbound`, as for all that follow."""
+        """See `Northbound`, also for the methods that follow."""
         return await self._call(lambda client: client.put(request, wait))
 
     async def get(self, topic: str, wait: float = 0.0) -> OfmState:
@@ -111,7 +114,8 @@ class Failover:
         return await ask(client)
 
     async def _unless_moved(self, client: PeerClient, ask: Callable[[PeerClient], Awaitable[T]]) -> T:
-        """The answer. A controller that hangs does not say so: what the others say tells."""
+        """Return the answer, or raise `_MovedError` if another controller becomes master. A hung controller sends no
+        error, so the others are asked every `GLANCE` seconds."""
         answer = asyncio.ensure_future(ask(client))
         try:
             while True:
@@ -128,7 +132,7 @@ class Failover:
             answer.cancel()
 
     async def _find(self) -> PeerClient:
-        """The master. Raises `UnreachableError` if there is none."""
+        """Return the master of the highest generation. Raises `UnreachableError` if there is none."""
         asking = {asyncio.ensure_future(_glance(client)): client for client in self._clients}
         waiting = set(asking)
         masters: list[tuple[int, PeerClient]] = []
@@ -148,13 +152,15 @@ class Failover:
 
 
 def northbound(urls: Sequence[str], token: str | None, tls: ssl.SSLContext | None = None) -> Client | Failover:
-    """The controller at one of these addresses: if there are several, the one that is master. `tls` as for `Client`."""
+    """Return a client of the controllers at these addresses; with several addresses, it asks the one that is master.
+    `tls` is as for `Client`."""
     clients = [PeerClient(url, token=token, tls=tls) for url in urls]
     return clients[0] if len(clients) == 1 else Failover(clients)
 
 
 async def _glance(client: PeerClient) -> Word | None:
-    """What a controller says that it is; None: nothing."""
+    """Return the role that a controller states, or None without an answer. A controller without a pair counts as
+    master."""
     try:
         async with asyncio.timeout(GLANCE):
             return await client.word()

@@ -1,4 +1,4 @@
-"""The northbound over HTTP (aiohttp): answers OFGate for a controller."""
+"""Serves the northbound over HTTP (aiohttp): answers OFGate for a controller."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = 60.0
-"""Seconds that one request may wait."""
+"""Longest wait of one request in seconds."""
 LONGEST_LINE = 256 << 10
-"""Bytes of the longest request line: a topic of 64 KiB, every byte percent-encoded."""
+"""Longest request line in bytes: a topic of 64 KiB, every byte percent-encoded."""
 LARGEST_BODY = 4 << 20
-"""Bytes of the largest body: some 50,000 brokers."""
+"""Largest body in bytes: some 50,000 brokers."""
 OPEN = ("/openapi.json", "/healthz")
 """Paths that need no token."""
 SHUTDOWN = 1.0
-"""Seconds that requests under way have when the server stops."""
+"""Seconds that requests under way get when the server stops."""
 
 T = TypeVar("T")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Asked(Protocol):
-    """What the northbound asks of the controller (`service.ControllerService`)."""
+    """The interface of the controller that the northbound uses (`service.ControllerService`)."""
 
     async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState: ...
     async def state(self, topic: str, wait: float = 0.0) -> OfmState: ...
@@ -71,14 +71,15 @@ class Asked(Protocol):
 
 
 class OfPair(Protocol):
-    """What the other controller of a pair asks, and who looks for the master (`pair.PeerClient`)."""
+    """The interface of one controller of a pair, for the other one and for clients that look for the master
+    (`pair.PeerClient`)."""
 
     async def word(self, run: str, revision: int, wait: float) -> Word: ...
     def saved(self) -> bytes: ...
 
 
 class ProblemError(Exception):
-    """A request is answered by a problem."""
+    """A request that is answered by a problem."""
 
     def __init__(self, status: int, title: str, detail: str | None = None, **more: Any) -> None:
         super().__init__(title)
@@ -86,7 +87,7 @@ class ProblemError(Exception):
 
 
 class NorthboundServer:
-    """Listens from `start` to `close`."""
+    """The northbound's HTTP server. It listens from `start` to `close`."""
 
     def __init__(
         self,
@@ -98,8 +99,8 @@ class NorthboundServer:
         pair: OfPair | None = None,
         visitors: Visitors | None = None,
     ) -> None:
-        """`token`: what each request must carry, unless its connection shows a certificate that `tls` accepts. `pair`:
-        for a controller that is one of two. `visitors`: what is asked of a certificate beyond that."""
+        """`token` must come with each request, unless its connection shows a certificate that `tls` accepts. `pair` is
+        for a controller that is one of two. `visitors` checks a certificate further."""
         self._visitors = visitors
         self._asked = asked
         self._ip_version = ip_version
@@ -134,7 +135,7 @@ class NorthboundServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen. Returns the port; raises `OSError` if the address cannot be had."""
+        """Listen and return the port. Raises `OSError` if the address is not available."""
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._tls)
         await site.start()
@@ -148,7 +149,7 @@ class NorthboundServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Lets in whoever may, and turns every fault into a problem."""
+        """Check the caller's rights, and turn every error into a problem."""
         try:
             self._look_at(request)
             _refuse_pages(request)
@@ -171,7 +172,7 @@ class NorthboundServer:
             return _answer_problem(Problem(status=500, title="Internal error"))
 
     def _look_at(self, request: web.Request) -> None:
-        """At the visitor's certificate, if it has shown one."""
+        """Check the visitor's certificate if there is one. Raises `ProblemError`."""
         if self._visitors is not None and request.get_extra_info("peercert"):
             fault = self._visitors.fault(request.transport)
             if fault is not None:
@@ -179,7 +180,7 @@ class NorthboundServer:
 
     def _authenticate(self, request: web.Request) -> None:
         if request.get_extra_info("peercert"):
-            return  # a certificate that was checked, also by `visitors`
+            return  # the certificate was checked, also by `visitors`
         if not has_token(request, self._token):
             raise ProblemError(401, "Unauthorized", "send the token as Authorization: Bearer")
 
@@ -224,7 +225,7 @@ class NorthboundServer:
         return _answer(await self._asked.ports())
 
     def _intent(self, body: bytes) -> Intent:
-        """An intent that can be planned. Raises `ProblemError`."""
+        """Return an intent that can be planned. Raises `ProblemError` for any other body."""
         try:
             intended = msgspec.json.decode(body, type=OfmIntent)
         except msgspec.MsgspecError as error:
@@ -238,8 +239,9 @@ class NorthboundServer:
 
 
 def _refuse_pages(request: web.Request) -> None:
-    """No page asks here; a browser lets any page ask any address, with the rights of the machine it runs on. One whose
-    own name was pointed here (DNS rebinding) sends no `Origin`, but that name as `Host`, and has no token."""
+    """Refuse requests of web pages. No page needs the northbound, but a browser lets any page ask any address, with the
+    rights of its machine. A page whose own name was pointed here (DNS rebinding) sends no `Origin`, but that name as
+    `Host`, and has no token. Raises `ProblemError`."""
     if hdrs.ORIGIN in request.headers:
         raise ProblemError(403, "Foreign page", "requests of web pages are refused")
     peer = request.get_extra_info("peername")
@@ -295,7 +297,7 @@ def _answer(value: object, status: int = 200) -> web.Response:
 
 
 def _answer_state(state: OfmState) -> web.Response:
-    """200: it is as wished; 202: it will be; 409: it is refused."""
+    """Answer with a state. Status 200: as intended; 202: under way; 409: refused."""
     if state.status is Status.REFUSED:
         return _answer_problem(Problem(status=409, title="Refused", detail=state.reason, ofm=state))
     return _answer(state, 200 if state.status in (Status.CONSTRUCTED, Status.NONE) else 202)
