@@ -1,1 +1,2 @@
-"""Topics for switches: the tree of registered topics, their binary codes, IPv6 addresses, aggregated flow entries."""
+"""Topics for switches: the tree of registered topics, their binary codes, IPv6 addresses and aggregated flow
+entries."""

@@ -1,7 +1,8 @@
-"""As few flow entries as possible for topics of which some have the same tree (SDNPS 2016, 3.2: "aggregation").
+"""Computes the fewest flow entries for topics, some of which share a tree (SDNPS 2016, 3.2: "aggregation").
 
-Entries match prefixes of words, and a longer one has the higher priority. So it is the problem of the smallest routing
-table, and solved optimally as that (Draves et al. 1999). A word that no topic has may match anything.
+Entries match prefixes of words, and a longer prefix has a higher priority. So this is the problem of the smallest
+routing table, and is solved optimally in the same way (Draves et al. 1999). A word that no topic has may match any
+entry.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Entry(NamedTuple, Generic[T]):
-    """One flow entry of a switch: the words it matches, and where they go."""
+    """One flow entry of a switch: the prefix of the words it matches, and their tree."""
 
     prefix: str
     tree: T | None
-    """None: nowhere."""
+    """The tree of matching words; None: they are dropped."""
 
 
 class Aggregated(NamedTuple, Generic[T]):
@@ -27,16 +28,16 @@ class Aggregated(NamedTuple, Generic[T]):
 
     entries: list[Entry[T]]
     alone: int
-    """How many there would be with one for each topic that has a tree and an address."""
+    """Number of entries with one for each topic that has a tree and an address."""
     too_long: list[str]
     """Topics that have no address in this code."""
     clashing: list[str]
-    """Topics that share a word with one of another tree: whatever the entries, one of the two goes wrong."""
+    """Topics whose word belongs to a topic of another tree. No set of entries can serve both."""
 
 
 def aggregate(code: TopicCode, trees: Mapping[str, T | None]) -> Aggregated[T]:
-    """The entries for the topics of a code's tree. `trees`: the tree of each topic; None, or missing: it has none, and
-    its events must match no entry, or one that leads nowhere."""
+    """Return the entries for the topics of a code's tree. `trees` gives the tree of each topic. For None or a missing
+    topic, its events match no entry, or one that drops."""
     words: dict[str, T | None] = {}
     too_long, clashing, alone = [], [], 0
     for topic in code.tree:
@@ -55,7 +56,7 @@ def aggregate(code: TopicCode, trees: Mapping[str, T | None]) -> Aggregated[T]:
 
 
 def smallest(words: Mapping[str, T | None]) -> list[Entry[T]]:
-    """The fewest entries by which each of these words, all of one length, goes where it shall."""
+    """Return the fewest entries that send each of these words to its tree. All words have the same length."""
     if not words:
         return []
     root = _grow(sorted(words), words)
@@ -63,13 +64,13 @@ def smallest(words: Mapping[str, T | None]) -> list[Entry[T]]:
 
 
 def lookup(entries: Iterable[Entry[T]], word: str) -> T | None:
-    """Where a switch with these entries sends a word."""
+    """Return the tree to which a switch with these entries sends a word, or None."""
     fitting = [entry for entry in entries if word.startswith(entry.prefix)]
     return max(fitting, key=lambda entry: len(entry.prefix)).tree if fitting else None
 
 
 class _Node(Generic[T]):
-    """Some words, all that begin with `prefix`; `best`: what an entry for it may lead to in a smallest solution."""
+    """All words that begin with `prefix`. `best` lists the trees an entry for it may have in a smallest solution."""
 
     __slots__ = ("below", "best", "prefix")
 
@@ -80,7 +81,7 @@ class _Node(Generic[T]):
 
 
 def _grow(words: list[str], trees: Mapping[str, T | None]) -> _Node[T]:
-    """The binary trie of sorted words, without nodes that have one child. At most `WORD_BITS` deep."""
+    """Return the binary trie of sorted words, without nodes that have one child. It is at most `WORD_BITS` deep."""
     first, last = words[0], words[-1]
     if first == last:
         return _Node(first, (), [trees[first]])

@@ -1,6 +1,6 @@
-"""What every code of topics has in common: binary topic expressions, and the words of 101 bits that addresses hold.
+"""Defines what all codes of topics share: binary topic expressions, and the words of 101 bits in addresses.
 
-Bits are texts of ``0`` and ``1``, the first one first.
+Bits are texts of ``0`` and ``1``, most significant first.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Protocol
 from saps.ofm.topics.tree import TopicTree
 
 WORD_BITS = 101
-"""Of the 103 code bits in an IPv6 multicast address, two are the event type (SDNPS 2016, 3.2 and Figure 3)."""
+"""Bits of a word. Of the 103 code bits in an IPv6 multicast address, two are the event type (SDNPS 2016, 3.2 and Figure
+3)."""
 
 
 class CodeTooLongError(ValueError):
-    """A topic has no address: its code needs more bits than there are."""
+    """A topic without an address: its code needs more than `WORD_BITS` bits."""
 
     def __init__(self, topic: str, bits: int) -> None:
         super().__init__(f"{topic!r} needs {bits} code bits, there are {WORD_BITS}")
@@ -27,29 +28,30 @@ class TopicCode(Protocol):
     tree: TopicTree
 
     def code(self, topic: str) -> str:
-        """The topic expression, of any length. Raises `KeyError` for a topic that is not in the tree."""
+        """Return the topic expression, of any length. Raises `KeyError` for a topic that is not in the tree."""
 
     def word(self, topic: str) -> str:
-        """What the address of the topic's own events holds: `WORD_BITS` bits. Raises `CodeTooLongError`."""
+        """Return the word in the address of the topic's own events, `WORD_BITS` bits long. Raises
+        `CodeTooLongError`."""
 
     def subtree(self, topic: str) -> str:
-        """The prefix of words by which a switch is to know the topic and all that it covers. It is exact in a code of
-        ours; in the published one it is what the paper says. Raises `CodeTooLongError`."""
+        """Return the prefix of words by which a switch matches the topic and all that it covers. It is exact in the
+        delimited code; in the published one it is what the paper says. Raises `CodeTooLongError`."""
 
     def father(self, code: str) -> str:
-        """The topic expression of the father, empty for the root. `code` must be one of a topic."""
+        """Return the topic expression of the father, empty for the root. `code` must be the expression of a topic."""
 
     def covers(self, one: str, other: str) -> bool:
-        """Does the topic with the one expression stand above the topic with the other?"""
+        """Return whether the topic with the expression `one` stands above the topic with the expression `other`."""
 
 
 def fitting(topic: str, bits: str) -> str:
-    """The bits, as they are. Raises `CodeTooLongError`."""
+    """Return the bits unchanged. Raises `CodeTooLongError` if they do not fit a word."""
     if len(bits) > WORD_BITS:
         raise CodeTooLongError(topic, len(bits))
     return bits
 
 
 def padded(topic: str, bits: str) -> str:
-    """The bits, filled up with zeros to a word. Raises `CodeTooLongError`."""
+    """Return the bits, padded with zeros to a word. Raises `CodeTooLongError` if they do not fit."""
     return fitting(topic, bits).ljust(WORD_BITS, "0")

@@ -1,8 +1,12 @@
-"""Our code, the default: for each level the number among the siblings, in Elias' delta code (Elias 1975).
+"""The delimited code, the default: for each level, the number among the siblings in Elias' delta code (Elias 1975).
 
-Each number says where it ends and contains a 1. So the topics below one are exactly the words that begin with its code,
-zeros behind a code are no number and make no other topic, and a new topic changes no code. The 10,000th sibling takes
-20 bits.
+Each number delimits itself and contains a 1. This has three consequences:
+
+- The topics below a topic are exactly the words that begin with its code.
+- Zeros behind a code are not a number and make no other topic.
+- A new topic changes no code.
+
+The 10,000th sibling takes 20 bits.
 """
 
 from __future__ import annotations
@@ -12,20 +16,19 @@ from saps.ofm.topics.tree import TopicTree, father_of
 
 
 def gamma(number: int) -> str:
-    """Elias' gamma code of a number from 1: as many zeros as it has bits after the first, then its bits."""
+    """Return Elias' gamma code of a number from 1: as many zeros as it has bits after the first, then its bits."""
     bits = f"{number:b}"
     return "0" * (len(bits) - 1) + bits
 
 
 def delta(number: int) -> str:
-    """Elias' delta code of a number from 1: the gamma code of how many bits it has, then those after the first."""
+    """Return Elias' delta code of a number from 1: the gamma code of its bit length, then the bits after the first."""
     bits = f"{number:b}"
     return gamma(len(bits)) + bits[1:]
 
 
 def numbers(bits: str) -> list[tuple[int, int]]:
-    """The numbers that a code, or a word with the zeros behind it, is made of: each with the place where it ends.
-
+    """Return the numbers in a code, or in a word with the zeros behind its code, each with the position of its end.
     Raises `ValueError` for bits that are neither."""
     found, at = [], 0
     while "1" in bits[at:]:
@@ -40,7 +43,7 @@ def numbers(bits: str) -> list[tuple[int, int]]:
 
 
 class DelimitedCode:
-    """Our code of a tree (a `TopicCode`)."""
+    """The delimited code of a tree (a `TopicCode`)."""
 
     name = "delimited"
 

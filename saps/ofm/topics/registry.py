@@ -1,6 +1,7 @@
-"""Registration: "to prevent from topic bursting, topics must be registered before they are put into use" (SDNPS, 3.2).
+"""Registers topics: "to prevent from topic bursting, topics must be registered before they are put into use" (SDNPS,
+3.2).
 
-Quotas limit what may stand below a prefix. Below an open one, a topic is registered when it is first used.
+Quotas limit the topics below a prefix. Below an open prefix, a topic is registered by its first use.
 """
 
 from __future__ import annotations
@@ -15,30 +16,30 @@ from saps.topics import topic_fault
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What may stand below a prefix; None as a limit: as much as there is room for."""
+    """The limits of the topics below a prefix. A limit of None means no limit."""
 
     prefix: str | None = None
-    """None: all topics."""
+    """The prefix; None: all topics."""
     topics: int | None = None
-    """Topics below it, on all levels."""
+    """Most topics below the prefix, on all levels."""
     children: int | None = None
-    """Children of the prefix, and of each topic below it."""
+    """Most children of the prefix, and of each topic below it."""
     levels: int | None = None
-    """Levels below it."""
+    """Most levels below the prefix."""
     open: bool = False
-    """Topics below it need not be registered before they are used."""
+    """Whether topics below the prefix are registered by their first use."""
 
     def concerns(self, topic: str) -> bool:
-        """Does the topic stand below the prefix?"""
+        """Return whether the topic stands below the prefix."""
         return self.prefix is None or topic.startswith(self.prefix + "/")
 
 
 class TopicRefusedError(Exception):
-    """A topic that is not registered, with the reason."""
+    """A topic that may not be registered or used; the text says why."""
 
 
 class Registry:
-    """The topics that may be used: `tree`. A topic is registered with those above it, or not at all."""
+    """The topics that may be used, in `tree`. A topic is registered together with those above it, or not at all."""
 
     def __init__(self, quotas: Iterable[Quota] = (), tree: TopicTree | None = None) -> None:
         self.tree = TopicTree() if tree is None else tree
@@ -48,7 +49,8 @@ class Registry:
         self._below = {quota.prefix: sum(map(quota.concerns, self.tree)) for quota in self._quotas}
 
     def admit(self, topic: str) -> None:
-        """Somebody wants to use a topic. Raises `TopicRefusedError` unless it is registered, or its prefix open."""
+        """Admit the use of a topic, and register it if its prefix is open. Raises `TopicRefusedError` if it is not
+        registered and no open prefix admits it."""
         if topic in self.tree:
             return
         if not any(quota.open and quota.concerns(topic) for quota in self._quotas):
@@ -75,22 +77,23 @@ class Registry:
             self._below[quota.prefix] += sum(map(quota.concerns, new))
 
     def readmit(self, topic: str, numbers: Sequence[int]) -> None:
-        """A topic is in use, with these numbers from the first level down: whoever gave it its address had registered
-        it. Raises `ValueError` if others have the numbers, or it has others."""
+        """Register a topic that is in use, with these numbers from the first level down. Quotas are not checked, since
+        the topic was registered when it got its address. Raises `ValueError` if others have the numbers, or the topic
+        has others."""
         new = self._new(topic)
         self.tree.place(topic, numbers)
         for quota in self._quotas:
             self._below[quota.prefix] += sum(map(quota.concerns, new))
 
     def remove(self, topic: str) -> None:
-        """Take a topic out, with all below it. Raises `KeyError`."""
+        """Remove a topic with all topics below it. Raises `KeyError` for an unknown topic."""
         gone = list(self.tree.below(topic))
         self.tree.remove(topic)
         for quota in self._quotas:
             self._below[quota.prefix] -= sum(map(quota.concerns, gone))
 
     def _new(self, topic: str) -> list[str]:
-        """What is to be registered for the topic's sake, from above."""
+        """Return the topics to register with this one, itself included, from above."""
         new: list[str] = []
         at: str | None = topic
         while at is not None and at not in self.tree:
@@ -109,7 +112,7 @@ class Registry:
             raise TopicRefusedError(f"{new[-1]!r}: {quota.levels} levels are allowed {where}")
         father = father_of(new[0])
         if quota.children is not None:
-            # Only the first new one joins siblings; each one below it is an only child.
+            # Only the first new topic joins siblings; each one below it is an only child.
             siblings = self.tree.count(father) if father is None or father in self.tree else 0
             if siblings + 1 > quota.children:
                 raise TopicRefusedError(f"{new[0]!r}: {quota.children} children of a topic are allowed {where}")

@@ -1,8 +1,9 @@
-"""Flow entries of one switch that serve many topics: what each topic needs there, aggregated by prefix of address.
+"""Computes flow entries of one switch that serve many topics: what each topic needs there, aggregated by address
+prefix.
 
-For each place where packets come in (a trunk's port, or a broker) the topics are put together that are treated alike
-there (`aggregate`). A longer prefix has a higher priority; a topic that is not to pass, but stands below a prefix that
-is, gets an entry that drops. So with all topics in use among the words, each is treated exactly as by entries of its
+For each place where packets come in (a trunk's port, or a broker), topics that are treated alike there share entries
+(`aggregate`). A longer prefix has a higher priority. A topic that must not pass, but stands below a prefix that passes,
+gets an entry that drops. So if `words` contains all topics in use, each topic is treated exactly as by entries of its
 own.
 """
 
@@ -21,20 +22,20 @@ SHARED_COOKIE = COOKIE | GROUPS
 """Cookie of entries that belong to several topics."""
 
 Ingress: TypeAlias = "tuple[int, tuple[tuple[Field, Masked], ...]]"
-"""Priority and match of a flow, but for the address."""
+"""Priority and match of a flow without the address."""
 
 
 class Coded(NamedTuple):
-    """The code of a topic's address."""
+    """The code of a topic's address: its word and UDP port."""
 
     word: str
     port: int
-    """UDP port: words of different ports have nothing to do with each other."""
+    """UDP port. Words of different ports are independent."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Treatment:
-    """What a flow does with a packet, whatever the number of its group."""
+    """What a flow does with a packet, without the id of its group."""
 
     before: tuple[Action, ...]
     buckets: tuple[Bucket, ...] | None
@@ -44,9 +45,9 @@ class _Treatment:
 def shared(
     parts: Mapping[int, Tables], words: Mapping[int, Coded], groups: Mapping[int, Group] | None = None
 ) -> Tables:
-    """The entries for what each part, an OFM, is to have on a switch. `words`: of all OFMs, those that have nothing
-    there included. `groups`: those in the switch, which keep their numbers if they are of use: a group is never changed
-    in place, because others may use it."""
+    """Return the entries for what each part, an OFM, shall have on a switch. `words` holds the words of all OFMs,
+    including those with nothing on this switch. `groups` are those in the switch, which keep their ids if they are
+    still needed. A group is never changed in place, because others may use it."""
     wanted: dict[Ingress, dict[int, _Treatment]] = {}
     for part, tables in parts.items():
         for flow in tables.flows.values():
@@ -66,7 +67,8 @@ def _flows(
     numbers: _Numbers,
     known: dict[tuple[tuple[str, int | None], ...], list[Entry[int]]],
 ) -> list[Flow]:
-    """The fewest entries for one place where packets come in. `known` remembers: many places are alike."""
+    """Return the fewest entries for one place where packets come in. `known` caches solutions, as many places are
+    alike."""
     priority, fields = ingress
     port = next(masked.value for name, masked in fields if name == "udp_dst")
     kinds: dict[_Treatment, int] = {}
@@ -93,7 +95,7 @@ def _flows(
 
 
 class _Numbers:
-    """Numbers of groups by what they do."""
+    """The group ids by their buckets."""
 
     def __init__(self, there: Mapping[int, Group]) -> None:
         self._there = there
@@ -103,7 +105,7 @@ class _Numbers:
 
     @property
     def used(self) -> list[Group]:
-        """The groups that are needed."""
+        """The groups that are needed, by id."""
         return [self._used[id] for id in sorted(self._used)]
 
     def actions(self, treatment: _Treatment) -> tuple[Action, ...]:
@@ -133,6 +135,6 @@ def _treatment(flow: Flow, groups: Mapping[int, Group]) -> _Treatment:
 
 
 def ordered(puts: Collection[Flow]) -> list[Flow]:
-    """Flows in the order in which they may be put: those of longer prefixes first. So a packet meets what is new only
-    when all is there that is nearer to it. They may be dropped in the opposite order."""
+    """Return flows in the order in which they may be put: longer prefixes first. So a packet meets a new entry only
+    when all longer prefixes are present. Drop flows in the opposite order."""
     return sorted(puts, key=lambda flow: (-flow.priority, repr(flow.match)))

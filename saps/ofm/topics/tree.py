@@ -1,4 +1,4 @@
-"""The topic tree: registered topics, each below its father; a topic covers all below it (SDNPS 2016, 3.2)."""
+"""Keeps the topic tree: registered topics, each below its father; a topic covers all below it (SDNPS 2016, 3.2)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class _Node:
         self.number = number
         self.children: dict[str, _Node] = {}
         self.given = 0
-        """The highest number of a child so far."""
+        """The highest number given to a child so far."""
 
 
 def father_of(topic: str) -> str | None:
-    """The topic one level up; None for one of the first level."""
+    """Return the topic one level up, or None for a topic of the first level."""
     father, slash, _ = topic.rpartition("/")
     return father if slash else None
 
 
 class TopicTree:
-    """Topics in the order in which they were added. The root, None, is no topic."""
+    """Topics in the order in which they were added. The root, None, is not a topic."""
 
     def __init__(self) -> None:
         self._root = _Node(None, 0)
         self._nodes: dict[str, _Node] = {}
         self.version = 0
-        """Counts the changes."""
+        """Number of changes so far."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -38,11 +38,11 @@ class TopicTree:
         return topic in self._nodes
 
     def __iter__(self) -> Iterator[str]:
-        """All topics, each before those below it."""
+        """Iterate over all topics, each before those below it."""
         return self.below(None)
 
     def add(self, topic: str) -> None:
-        """Put a topic in, and those above it. It gets the next number among its siblings."""
+        """Add a topic and those above it. Each new one gets the next number among its siblings."""
         node, path = self._root, ""
         for depth, level in enumerate(topic.split("/")):
             path = f"{path}/{level}" if depth else level
@@ -54,8 +54,8 @@ class TopicTree:
             node = child
 
     def place(self, topic: str, numbers: Sequence[int]) -> None:
-        """Put a topic in, and those above it, with these numbers, from the first level down. Raises `ValueError` if
-        one of them has another number, or its number is another's; then nothing has changed."""
+        """Add a topic and those above it with these numbers, from the first level down. Raises `ValueError` if one of
+        them has another number, or another topic has its number; then nothing has changed."""
         levels = topic.split("/")
         if len(levels) != len(numbers):
             raise ValueError(f"{topic!r} has {len(levels)} levels, not {len(numbers)}")
@@ -75,7 +75,8 @@ class TopicTree:
             node = node.children[level]
 
     def remove(self, topic: str) -> None:
-        """Take a topic out, with all below it. Raises `KeyError`. Its number is given again only if it was the last."""
+        """Remove a topic with all below it. Raises `KeyError` for an unknown topic. Its number is reused only if it was
+        the highest."""
         father, node = self._node(father_of(topic)), self._nodes[topic]
         for gone in list(self.below(topic)):
             del self._nodes[gone]
@@ -85,7 +86,7 @@ class TopicTree:
         self.version += 1
 
     def below(self, topic: str | None) -> Iterator[str]:
-        """The topic and all that it covers, each before those below it; None: all topics."""
+        """Yield the topic and all that it covers, each before those below it; None: all topics."""
         stack = [self._node(topic)]
         while stack:
             node = stack.pop()
@@ -94,15 +95,15 @@ class TopicTree:
             stack.extend(reversed(node.children.values()))
 
     def children(self, topic: str | None) -> list[str]:
-        """The topics one level below, in their order."""
+        """Return the topics one level below, in the order in which they were added."""
         return [node.topic for node in self._node(topic).children.values() if node.topic is not None]
 
     def number(self, topic: str) -> int:
-        """The topic's number among its siblings, from 1; it keeps it whatever happens to the others."""
+        """Return the topic's number among its siblings, from 1. It never changes while the topic exists."""
         return self._nodes[topic].number
 
     def count(self, topic: str | None) -> int:
-        """How many children a topic has."""
+        """Return the number of children of a topic."""
         return len(self._node(topic).children)
 
     def _node(self, topic: str | None) -> _Node:
