@@ -1,4 +1,4 @@
-"""Trees for many topics at once: planners compared (SDNPS 2016, section 4), and trees that live on as things change.
+"""Plans trees for many topics at once: compares planners (SDNPS 2016, section 4), and maintains trees through changes.
 
-Needs numpy; numba (extra `research`) makes the loops machine code.
+Needs numpy; numba (extra `research`) compiles the loops to machine code.
 """

@@ -1,7 +1,8 @@
-"""The controller's topology as a planner's network: switches, or whole clusters of them, with trunks summed up.
+"""Turns the controller's topology into a planner's network of switches or whole clusters, with parallel links summed
+up.
 
-Parallel links between two nodes are one edge; a tree takes one of them, the one with most bandwidth left, so that
-topics split over the links (SDNPS 2016, 3.4: "aggregating trunks between clusters"; "allocates traffic evenly").
+Parallel links between two nodes are one edge. A tree takes the link with most bandwidth left, so topics split over the
+links (SDNPS 2016, 3.4: "aggregating trunks between clusters"; "allocates traffic evenly").
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from saps.ofm.planner.graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """A network of named nodes and the links behind its edges."""
+    """A network of named nodes, and the links behind its edges."""
 
     names: tuple[str, ...]
-    """Of the nodes, ascending."""
+    """Names of the nodes, ascending."""
     graph: Graph
     trunks: tuple[tuple[Link, ...], ...]
-    """The links of each edge, ascending."""
+    """Links of each edge, ascending."""
     node_of: Mapping[int, int] = field(default_factory=dict)
-    """The node of each switch."""
+    """Node of each switch."""
 
     @classmethod
     def of(
@@ -32,8 +33,8 @@ class Aggregate:
         capacity: Callable[[Link], float] = lambda link: 1.0,
         cluster_of: Mapping[int, str] | None = None,
     ) -> Aggregate:
-        """Of what carries packets now. Switches without a cluster are nodes of their own, named by 16 hexadecimal
-        digits; links within a cluster are left out. Capacities are in any one unit, greater than 0."""
+        """Return the network of what carries packets now. Switches without a cluster are nodes of their own, named by
+        16 hexadecimal digits. Links within a cluster are left out. Capacities are greater than 0 and share one unit."""
         clusters = cluster_of or {}
         name_of = {dpid: clusters.get(dpid, f"{dpid:016x}") for dpid in topology.switches}
         names = sorted(set(name_of.values()))

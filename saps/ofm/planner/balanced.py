@@ -1,11 +1,13 @@
-"""Our planner: cheapest paths where the length of an edge grows exponentially with its utilisation.
+"""The balanced planner: cheapest paths where the length of an edge grows exponentially with its utilisation.
 
-An edge is as long as one hop, plus exp(steepness * u / target), where u is its utilisation with the topic on it and the
-target is the greatest utilisation so far. Such prices are those of online routing that is competitive in the busiest
-edge (Aspnes, Azar, Fiat, Plotkin & Waarts 1997), here for trees: each topic, the largest first, gets the tree of
-cheapest paths at the prices of the moment. Passes of re-routing then take out one tree after the other and grow it anew
-among all others, with prices that get steeper from pass to pass; a tree that is longer at these prices than the one
-before is not taken. The pass with the least busiest edge counts; of equals, the one with fewest edges.
+An edge is as long as one hop, plus exp(steepness * u / target). Here u is its utilisation with the topic on it, and the
+target is the greatest utilisation so far. These are the prices of online routing that is competitive in the busiest
+edge (Aspnes, Azar, Fiat, Plotkin & Waarts 1997), here for trees.
+
+1. Each topic, the largest first, gets the tree of cheapest paths at the current prices.
+2. Each pass of re-routing removes one tree after the other and grows it anew among all others. Prices get steeper from
+   pass to pass. A new tree that is longer at these prices than its predecessor is rejected.
+3. The pass with the least busiest edge counts; of equals, the one with fewest edges.
 """
 
 from __future__ import annotations
@@ -21,24 +23,25 @@ from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 
 PASSES = 2
-"""How often every tree is grown anew: time in proportion."""
+"""Number of passes that grow every tree anew; time grows in proportion."""
 THOROUGH = 20
-"""Passes where time does not matter: 2 to 15 % less on the busiest edge, and 10 % shorter trees."""
+"""Passes where time does not matter: 2 to 15 % less load on the busiest edge, and 10 % shorter trees."""
 _MOST = 600.0
-"""Greatest exponent of a price: greater ones overflow."""
+"""Greatest exponent of a price; greater ones overflow."""
 
 
 class Prices(NamedTuple):
-    """How steeply the price of an edge grows: e-fold for each (target / steepness) of utilisation.
+    """The steepness of prices: the price of an edge grows e-fold for each (target / steepness) of utilisation.
 
-    Steep prices keep the busiest edge low and trees long; prices that begin gently and end steep do better in both."""
+    Steep prices keep the busiest edge low and make trees long. Prices that begin gently and end steep do better in
+    both."""
 
     first: float = 5.0
     """Steepness while trees are first made."""
     last: float = 40.0
     """Steepness of the last pass."""
     tight: float = 0.97
-    """The target of a pass, by the greatest utilisation before it."""
+    """Target of a pass, as a factor of the greatest utilisation before it."""
 
 
 def balanced(
@@ -50,10 +53,10 @@ def balanced(
     budget: Ints | None = None,
     forbidden: Flags | None = None,
 ) -> Trees:
-    """Trees for the least load of the busiest edge, short besides.
+    """Return trees that minimise the load of the busiest edge, and are short besides.
 
-    `budget`: how many trees may pass each node; `forbidden`: by topic and node, whether a policy keeps the topic out of
-    the node. A topic with members at a node that is full or forbidden, or without paths around such nodes, is refused:
+    `budget` is the most trees through each node. `forbidden`, by topic and node, says whether a policy keeps the topic
+    out of the node. A topic with a member at a full or forbidden node, or without paths around such nodes, is refused:
     it gets no edges. Time O(passes * (topics * m + all searches))."""
     order = np.argsort(-demands.rate, kind="stable")
     room = np.full(graph.nodes if budget is not None else 0, 0, np.int64)
@@ -65,20 +68,20 @@ def balanced(
 
 @compiled
 def lengths(graph: Graph, load: Floats, rate: float, target: float, steepness: float, length: Floats) -> None:
-    """Fills in the length of each edge for a topic of this rate that is not in `load`."""
+    """Write the length of each edge into `length`, for a topic of this rate that is not in `load`."""
     scale = steepness / target if target > 0.0 else 0.0
     for e in range(len(load)):
         length[e] = 1.0 + np.exp(min(scale * (load[e] + rate) / graph.capacity[e], _MOST))
 
 
 class _Store(NamedTuple):
-    """Trees that are replaced one by one: each in a stretch of `edges`, newer ones behind older ones."""
+    """Trees that are replaced one by one. Each occupies a stretch of `edges`, newer ones behind older ones."""
 
     start: Offsets
     size: Ints
     edges: Ints
     end: Offsets
-    """Of one element: where the next tree goes."""
+    """Array of one element: the offset of the next tree in `edges`."""
 
 
 @compiled
@@ -90,7 +93,7 @@ def _store(topics: int, room: int) -> _Store:
 
 @compiled
 def _put(store: _Store, topic: int, tree: Ints) -> _Store:
-    """The store with a topic's tree replaced: the same, or a larger copy without what is outdated."""
+    """Replace a topic's tree. Return the store, or a larger copy of it without outdated trees."""
     start, size, edges, end = store
     if len(tree) <= size[topic]:
         edges[start[topic] : start[topic] + len(tree)] = tree
@@ -116,7 +119,7 @@ def _put(store: _Store, topic: int, tree: Ints) -> _Store:
 
 @compiled
 def _pass(graph: Graph, used: Ints, members: Ints, tree: Ints, step: int, seen: Flags) -> None:
-    """A tree passes its nodes `step` times more."""
+    """Add `step` to the count of each node of a tree. `seen` is all False before and after."""
     for v in members:
         seen[v] = True
         used[v] += step
@@ -142,7 +145,7 @@ def _busiest(graph: Graph, load: Floats) -> float:
 
 @compiled
 def _joined(store: _Store) -> tuple[Offsets, Ints]:
-    """The edges of all trees, one tree behind the other, and where each begins."""
+    """Return the edges of all trees in compressed rows (offsets, edges)."""
     start, size, edges, _ = store
     at, found = np.zeros(len(size) + 1, np.int64), np.empty(np.sum(size), np.int32)
     for t in range(len(size)):

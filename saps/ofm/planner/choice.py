@@ -1,4 +1,4 @@
-"""The names of the planners a controller can have; by itself, so that settings need no numpy."""
+"""Names the planners a controller can have. The module is separate, so that settings need no numpy."""
 
 from __future__ import annotations
 

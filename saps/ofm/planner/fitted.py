@@ -1,8 +1,9 @@
-"""The planners as the controller uses them (`saps.ofm.trees.tree.Planner`): one topic after the other, on the live
+"""Adapts the planners to the controller (`saps.ofm.trees.tree.Planner`): one topic after the other, on the live
 network.
 
-What other topics take is known from the trees that were given out. A tree grows, is pruned and is mended as little as
-possible (`saps.ofm.trees.growth`); how it is first made, and which path a new branch takes, is the planner's choice.
+The load of other topics is known from the trees that were adopted. A tree is grown, pruned and mended with as few
+changes as possible (`saps.ofm.trees.growth`). The choice of planner decides how a tree is first made, and which path a
+new branch takes.
 """
 
 from __future__ import annotations
@@ -27,23 +28,25 @@ from saps.ofm.trees.growth import reachable
 from saps.ofm.trees.tree import Tree, UnreachableError
 
 CHOICES: tuple[Choice, ...] = get_args(Choice)
-"""The planners a controller can have."""
+"""All planners a controller can have."""
 CROWDED = 0.3
-"""Utilisation of a link up to which no tree is moved away from it. Less: more changes of tables, for little."""
+"""Utilisation of a link up to which no tree is moved away from it. A smaller value changes tables more often, for
+little gain."""
 GAIN = 0.1
-"""A tree is moved if that makes its busiest link less used by this share. Less: more changes of tables."""
+"""Least share by which a move must lower the utilisation of a tree's busiest link. A smaller value changes tables more
+often."""
 _TINY = 1e-9
-"""What is left of a link that carries more than its capacity: the least there is, but the link is not closed."""
+"""Capacity assumed to be left on an overloaded link: the least of all, but the link is not closed."""
 
 
 class _Given(NamedTuple):
     tree: Tree
     load: dict[Link, float]
-    """What the topic takes on each link."""
+    """Load of the topic on each link."""
 
 
 class NetworkPlanner:
-    """The trees of all topics of a controller. `for_topic` gives what plans one of them."""
+    """The trees of all topics of a controller. `for_topic` returns the planner of one topic."""
 
     def __init__(
         self,
@@ -55,9 +58,9 @@ class NetworkPlanner:
         version: Callable[[], int] = lambda: 0,
         spread: bool = False,
     ) -> None:
-        """`capacity` of links and `rate` of topics in one unit; `avoid`: switches that a topic must not pass (by
-        a policy); `version` counts the changes of capacities; `spread`: trees are laid over parallel links
-        (`saps.ofm.network.parallel`)."""
+        """`capacity` of links and `rate` of topics share one unit. `avoid` returns the switches that a topic must not
+        pass (by a policy). `version` counts the changes of capacities. With `spread`, trees are laid over parallel
+        links (`saps.ofm.network.parallel`)."""
         self.choice: Choice = choice
         self.capacity, self.rate, self.avoid, self._version = capacity, rate, avoid, version
         self._spread = spread
@@ -70,8 +73,8 @@ class NetworkPlanner:
         return TopicPlanner(self, topic)
 
     def warm(self) -> None:
-        """Load the machine code of all that a tree may need, by planning, mending and growing one on a made-up ring of
-        six switches: the first link failure of a process is not to wait for seconds. Leaves no trace."""
+        """Compile or load all that a tree may need, by planning, mending and growing one on a made-up ring of six
+        switches. Otherwise the first link failure of a process would wait for seconds. No tree is kept."""
         topology, brokers = Topology(), list[BrokerAddress]()
         for dpid in range(1, 7):
             topology.switch_up(dpid, [1, 2, 9])
@@ -99,17 +102,18 @@ class NetworkPlanner:
             self._given[topic] = _Given(tree, load)
 
     def _taken(self, topic: str, tree: Tree) -> dict[Link, float]:
-        """What a topic takes on each link of a tree."""
+        """Return the load of a topic on each link of a tree."""
         rate = self.rate(topic)
         return {link: rate * share for link, share in parallel.shares(tree, self.capacity).items()}
 
     def load(self, link: Link, *, but: str) -> float:
-        """What all topics but one take on a link."""
+        """Return the load of a link by all topics but one."""
         own = self._given.get(but)
         return self._load.get(link, 0.0) - (own.load.get(link, 0.0) if own is not None else 0.0)
 
     def network(self, topology: Topology) -> Aggregate:
-        """The network as it is now, each switch a node."""
+        """Return the present network, with a node for each switch. It is cached until the topology or a capacity
+        changes."""
         known, versions = self._network, (topology.version, self._version())
         if known is None or known[0] is not topology or known[1] != versions:
             known = self._network = (topology, versions, Aggregate.of(topology, self.capacity))
@@ -121,15 +125,16 @@ class NetworkPlanner:
             self.adopted(topic, given.tree)
 
     def crowded(self) -> list[str]:
-        """See `saps.ofm.trees.tree.Planners.crowded`: only where trees are made by load, and not for a load that is no
-        trouble."""
+        """See `saps.ofm.trees.tree.Planners.crowded`. Only the balanced planner names topics, and only above a
+        utilisation of `CROWDED`."""
         if self.choice != "balanced":
             return []
         most = {topic: self._busiest(topic, given.tree) for topic, given in self._given.items()}
         return sorted((topic for topic, use in most.items() if use > CROWDED), key=lambda topic: (-most[topic], topic))
 
     def better(self, topic: str, topology: Topology) -> Tree | None:
-        """See `saps.ofm.trees.tree.Planners.better`: the busiest link, with the topic on it, is less used by `GAIN`."""
+        """See `saps.ofm.trees.tree.Planners.better`. The busiest link of the new tree, with the topic on it, must be
+        less used by `GAIN`."""
         now = self._given[topic].tree
         try:
             other = self.for_topic(topic).plan(topology, now.brokers)
@@ -140,7 +145,7 @@ class NetworkPlanner:
         return other if eased and other.brokers == now.brokers else None
 
     def _busiest(self, topic: str, tree: Tree) -> float:
-        """The greatest utilisation of a link of a topic's tree, if this is its tree."""
+        """Return the greatest utilisation of a link if the topic had this tree."""
         return max(
             (
                 (self.load(link, but=topic) + own) / self.capacity(link)
@@ -151,7 +156,7 @@ class NetworkPlanner:
 
 
 class TopicPlanner:
-    """`saps.ofm.trees.tree.Planner` for one topic."""
+    """A `saps.ofm.trees.tree.Planner` for one topic."""
 
     def __init__(self, planner: NetworkPlanner, topic: str) -> None:
         self._planner, self._topic = planner, topic
@@ -175,7 +180,7 @@ class TopicPlanner:
         return self._planned(topology, tree, sorted(tree.brokers))
 
     def _planned(self, topology: Topology, tree: Tree, brokers: list[BrokerAddress]) -> Tree:
-        """A tree over the brokers that keeps what is left of `tree`."""
+        """Return a tree over the brokers that keeps what is left of `tree`. Raises `UnreachableError`."""
         places = places_of(topology, brokers)
         network = self._planner.network(topology)
         edge_of = {link: edge for edge, trunk in enumerate(network.trunks) for link in trunk}
@@ -189,7 +194,7 @@ class TopicPlanner:
         return Tree(links, places)
 
     def _least(self, trunk: tuple[Link, ...]) -> Link:
-        """Of parallel links, the one with most bandwidth left."""
+        """Return the link with most bandwidth left."""
         capacity = self._planner.capacity
         return max(trunk, key=lambda link: capacity(link) - self._planner.load(link, but=self._topic))
 
@@ -205,12 +210,12 @@ class TopicPlanner:
         return None if found is None else self._trimmed(graph, found, members)
 
     def _loads(self, network: Aggregate) -> Floats:
-        """What the other topics take of each edge."""
+        """Return the load of each edge by the other topics."""
         load = self._planner.load
         return np.array([sum(load(link, but=self._topic) for link in trunk) for trunk in network.trunks], np.float64)
 
     def _trimmed(self, graph: Graph, edges: Ints, members: Ints) -> Ints:
-        """A tree without branches that lead to no member."""
+        """Return a tree without branches that lead to no member."""
         keep = np.zeros(graph.nodes, np.bool_)
         keep[members] = True
         return edges[: prune(graph, edges, len(edges), keep, np.zeros(graph.nodes, np.int32))]
@@ -223,7 +228,7 @@ class TopicPlanner:
         return closed
 
     def _anew(self, graph: Graph, members: Ints, load: Floats) -> Ints | None:
-        """A tree that has no former one."""
+        """Return the edges of a new tree, or None if a member cannot be reached."""
         demands = Demands.of([members.tolist()], self._planner.rate(self._topic), 1)
         match self._planner.choice:
             case "shortest":
@@ -239,7 +244,8 @@ class TopicPlanner:
         return trees.edges if len(trees.edges) or len(members) < 2 else None
 
     def _branches(self, graph: Graph, members: Ints, kept: Ints, load: Floats, closed: Flags) -> Ints | None:
-        """What is kept, pruned, and paths that make it one tree over the members."""
+        """Return the kept edges, pruned, with paths that make them one tree over the members; None if there are no such
+        paths."""
         kept = self._trimmed(graph, kept.copy(), members)
         if self._planner.choice == "sdnps" and not closed.any():
             return widened(graph, np.maximum(graph.capacity - load, _TINY), members, kept)
@@ -255,7 +261,7 @@ class TopicPlanner:
 
 
 def places_of(topology: Topology, brokers: Iterable[BrokerAddress]) -> dict[BrokerAddress, Port]:
-    """Where brokers are. Raises `UnreachableError`."""
+    """Return the places of brokers. Raises `UnreachableError` if one is unknown or down."""
     found = {broker: topology.where(broker) for broker in brokers}
     lost = [broker for broker, place in found.items() if place is None]
     if lost:

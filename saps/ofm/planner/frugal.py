@@ -1,8 +1,8 @@
-"""The setting that puts cost first: fewest edges (or least length) for each topic, whatever the load.
+"""The cost-first planner: fewest edges (or least length) for each topic, independent of the load.
 
-Up to `EXACT` members the tree is the best there is (Dreyfus & Wagner 1971): O(3^k n + 2^k m log n). Beyond it, trees of
-cheapest paths are improved by local search: a node more, or one less, is treated as if it were a member, and what then
-leads to no member is pruned; the best tree found stays.
+Up to `EXACT` members the tree is optimal (Dreyfus & Wagner 1971), in O(3^k n + 2^k m log n). For more members, local
+search improves trees of cheapest paths. A step adds a node as if it were a member, or removes it, and prunes what then
+leads to no member. The best tree found is kept.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 
 EXACT = 7
-"""Most members of a topic for which the best tree is sought exactly: each one more takes 3 times as long."""
+"""Most members of a topic whose tree is sought exactly. Each further member triples the time."""
 
 
 def frugal(graph: Graph, demands: Demands, length: Floats | None = None, *, exact: int = EXACT) -> Trees:
-    """Trees of (nearly) least total length; without lengths every edge counts 1."""
+    """Return trees of (nearly) least total length. `length` is by edge, greater than 0; None: every edge counts 1.
+    `exact` is the most members for the exact method."""
     lengths = np.ones(graph.edges) if length is None else length
     rows = [frugal_tree(graph, demands.nodes_of(topic), lengths, exact=exact) for topic in range(demands.topics)]
     return Trees.of([row.tolist() if row is not None else [] for row in rows])
 
 
 def frugal_tree(graph: Graph, members: Ints, length: Floats, *, exact: int = EXACT) -> Ints | None:
-    """The edges of one tree; None if a member cannot be reached."""
+    """Return the edges of one tree, or None if a member cannot be reached."""
     if len(members) < 2:
         return np.empty(0, np.int32)
     if len(members) <= exact:
@@ -40,12 +41,12 @@ def frugal_tree(graph: Graph, members: Ints, length: Floats, *, exact: int = EXA
 
 @compiled
 def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
-    """Dreyfus and Wagner's dynamic programme: number of edges, or `UNREACHABLE`, and the edges.
+    """Run Dreyfus and Wagner's dynamic programme. Return the number of edges, or `UNREACHABLE`, and the edges.
 
-    ``cost[s, v]`` is that of the best tree over node v and the members in the set s (bits; the last member is the root
-    and in no set). Such a tree either splits at v into two over parts of s (`part`), or reaches v by an edge from the
-    best tree at a neighbour (`via`). Sets are taken in the order of their numbers, so the parts are known; the second
-    case is a search from all nodes at once, with the first case as the distances to begin with."""
+    ``cost[s, v]`` is the cost of the best tree over node v and the members in the set s (bits; the last member is the
+    root and in no set). This tree either splits at v into two trees over parts of s (`part`), or reaches v by an edge
+    from the best tree at a neighbour (`via`). Sets are taken in the order of their numbers, so the parts are known. The
+    second case is a search from all nodes at once, which starts with the costs of the first case as distances."""
     n, k = len(graph.at) - 1, len(members) - 1
     sets = 1 << k
     cost = np.full((sets, n), np.inf, np.float64)
@@ -95,11 +96,11 @@ def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
 
 @compiled
 def _search(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
-    """Local search: number of edges, or `UNREACHABLE`, and the edges.
+    """Run the local search. Return the number of edges, or `UNREACHABLE`, and the edges.
 
-    A tree of least cost is found by Takahashi and Matsuyama's method once its inner nodes of degree 3 and more count as
-    members. Which these are is not known: one node at a time is added or taken away while that makes the tree cheaper.
-    The factor 1 - 1e-12 keeps rounding from going round in circles."""
+    Takahashi and Matsuyama's method finds a tree of least cost once the tree's inner nodes of degree 3 and more count
+    as members. These nodes are unknown: one node at a time is added or removed while that makes the tree cheaper. The
+    factor 1 - 1e-12 prevents cycles by rounding."""
     n = len(graph.at) - 1
     work, closed, keep = scratch(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     degree, chosen = np.zeros(n, np.int32), np.zeros(n, np.bool_)
@@ -140,7 +141,8 @@ def _tree(
     degree: Ints,
     work: Scratch,
 ) -> tuple[int, float]:
-    """The pruned tree of cheapest paths over the members, from that of number `start` on, and the chosen nodes."""
+    """Grow and prune the tree of cheapest paths over the members and the chosen nodes, starting at member number
+    `start`. Return its size, or `UNREACHABLE`, and its length; its edges are in ``work.out``."""
     nodes, k = np.empty(len(chosen), np.int32), len(members)
     for i in range(k):
         nodes[i] = members[(start + i) % k]

@@ -1,7 +1,7 @@
-"""The network as planners see it, and what topics ask of it: numbers in arrays, which compiled loops take as they are.
+"""The network as planners see it, and the demands of topics, as arrays that compiled loops take unchanged.
 
-Nodes are switches or clusters, 0 .. n-1; edges the links or trunks between them, 0 .. m-1, undirected. Parallel links
-are one edge with the sum of their capacities (SDNPS 2016, 3.4: trunks are aggregated).
+Nodes are switches or clusters, 0 .. n-1. Edges are the links or trunks between them, 0 .. m-1, undirected. Parallel
+links are one edge with the sum of their capacities (SDNPS 2016, 3.4: trunks are aggregated).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int32]
 """Numbers of nodes, edges or topics."""
 Offsets = NDArray[np.int64]
-"""Starts of the rows of a compressed matrix, and its end."""
+"""Offsets of the rows of a compressed matrix, and of its end."""
 Floats = NDArray[np.float64]
 """Capacities, loads, lengths."""
 Flags = NDArray[np.bool_]
@@ -44,8 +44,8 @@ class Graph(NamedTuple):
 
     @classmethod
     def of(cls, nodes: int, links: Iterable[tuple[int, int]], capacity: Sequence[float] | float = 1.0) -> Graph:
-        """From links in any order. Raises `ValueError` for a loop, an unknown node, two links between the same nodes
-        or a capacity that is not greater than 0."""
+        """Return a network of links in any order. Raises `ValueError` for a loop, an unknown node, two links between
+        the same nodes, or a capacity that is not greater than 0."""
         ends = np.array(sorted((min(link), max(link)) for link in links), np.int32).reshape(-1, 2)
         order = np.arange(len(ends))
         if not isinstance(capacity, float | int):
@@ -67,17 +67,17 @@ class Graph(NamedTuple):
 
 
 class Demands(NamedTuple):
-    """What topics ask for: the sessions (PubInt_t, SubInt_t, Pubpr_t) of SDNPS 2016, 4.1."""
+    """The demands of topics: the sessions (PubInt_t, SubInt_t, Pubpr_t) of SDNPS 2016, 4.1."""
 
     at: Offsets
     members: Ints
-    """Nodes of each topic, in compressed rows, each once: first those that publish."""
+    """Nodes of each topic, in compressed rows, each node once; publishing nodes come first."""
     senders: Ints
-    """How many members of each topic publish, |PubInt_t|."""
+    """Number of members of each topic that publish, |PubInt_t|."""
     rate: Floats
-    """The bandwidth a topic takes on every edge of its tree, the sum of Eq. (6)."""
+    """Bandwidth of a topic on every edge of its tree, the sum of Eq. (6)."""
     father: Ints
-    """The topic one level up in the topic tree; -1 at the first level. A father's number is lower."""
+    """Topic one level up in the topic tree; -1 at the first level. A father has a lower number than its children."""
 
     @property
     def topics(self) -> int:
@@ -85,7 +85,7 @@ class Demands(NamedTuple):
         return len(self.rate)
 
     def nodes_of(self, topic: int) -> Ints:
-        """The members of a topic."""
+        """Return the members of a topic."""
         return self.members[self.at[topic] : self.at[topic + 1]]
 
     @classmethod
@@ -96,7 +96,8 @@ class Demands(NamedTuple):
         senders: Sequence[int] | int = 1,
         father: Sequence[int] | int = -1,
     ) -> Demands:
-        """From lists. Raises `ValueError` if a topic has a member twice, or a father that is not above it."""
+        """Return demands made from lists by topic. Raises `ValueError` if a topic has a member twice, or a father with
+        a number that is not lower than its own."""
         if any(len(set(nodes)) != len(nodes) for nodes in members):
             raise ValueError("a topic has a member twice")
         at = np.concatenate([[0], np.cumsum([len(nodes) for nodes in members])]).astype(np.int64)
@@ -117,7 +118,7 @@ class Demands(NamedTuple):
     def uniform(
         cls, nodes: int, topics: int, size: int, rng: np.random.Generator, *, share_of_senders: float = 0.2
     ) -> Demands:
-        """`size` members of each topic, at random; all rates are 1."""
+        """Return demands with `size` random members for each topic; all rates are 1."""
         members = np.argsort(rng.random((topics, nodes)), axis=1)[:, :size] if topics * nodes <= 10**7 else None
         rows = members if members is not None else [rng.choice(nodes, size, replace=False) for _ in range(topics)]
         return cls.of([row.tolist() for row in rows], 1.0, max(1, round(share_of_senders * size)))

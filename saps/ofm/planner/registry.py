@@ -1,4 +1,4 @@
-"""The planners by name: one interface, network and demands in, trees out."""
+"""Lists the planners by name, with one interface: network and demands in, trees out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saps.ofm.planner.trees import Trees
 
 
 class Design(Protocol):
-    """Gives a tree for each topic. Equal arguments, equal trees."""
+    """Returns a tree for each topic. Equal arguments give equal trees."""
 
     def __call__(self, graph: Graph, demands: Demands, /) -> Trees: ...
 
@@ -25,9 +25,9 @@ class Algorithm(NamedTuple):
     name: str
     design: Design
     by_load: bool
-    """Whether it looks at the load that other topics make."""
+    """Whether the planner considers the load of other topics."""
     topic_tree: bool = False
-    """Whether it uses who is whose father."""
+    """Whether the planner uses the topic tree."""
     ours: bool = False
 
 

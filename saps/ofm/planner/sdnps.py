@@ -1,18 +1,21 @@
 """The planner of SDNPS (2016): Algorithm 2 inside Algorithm 1.
 
-Topics come in their order. Each gets a tree by the bandwidth that those before it have left: a topic of the first level
-by CMMR (lines 2-29: from every subscriber the widest way to any publisher, step by step; then the pieces are joined by
-the widest edges), a child from its father's tree (lines 31-37: nodes that are missing there are added by widest paths).
+Topics are planned in their order. Each tree depends on the bandwidth that the topics before it have left.
+
+- A topic of the first level gets a tree by CMMR (lines 2-29): from every subscriber the widest way to any publisher,
+  step by step. Then the pieces are joined by the widest edges.
+- A child gets a tree from its father's (lines 31-37): missing nodes are added by widest paths.
+
 By the shape of the topic tree the paper speaks of CMMR (all first level), EMCOTO (a single branch) and MCOTO (mixed).
 
 As printed the algorithm needs mending (docs/decisions/050-tree-planners-for-ofm.md). In every case, paths, not edges,
-join the pieces, since neighbouring pieces need not exist; and publishers that no subscriber walks to are joined. Two
-versions:
+join the pieces, since neighbouring pieces need not exist; and publishers that no subscriber walks to are joined. There
+are two versions:
 
 - `as_printed`: widest paths by "a modified Kruskal's algorithm". All widest-path trees are then one maximum spanning
-  tree, whatever the source, and paths in it are long; a child's tree holds all of its father's.
+  tree, independent of the source, and paths in it are long; a child's tree holds all of its father's.
 - mended: widest paths by Dijkstra's algorithm, of equally wide ones the one with fewest hops ("the shortest and widest
-  path", which the text asks for when a node joins); what leads to no member of the child is pruned, to the last leaf.
+  path", which the text asks for when a node joins). Branches that lead to no member of the child are pruned completely.
 """
 
 from __future__ import annotations
@@ -27,17 +30,17 @@ from saps.ofm.planner.trees import Trees
 from saps.overlay.design.compiled import compiled
 
 _HOPS = 1 << 20
-"""One rank of width counts more than any number of hops."""
+"""Weight of one rank of width in a path's key: more than any number of hops."""
 
 
 def sdnps(graph: Graph, demands: Demands, *, as_printed: bool = False) -> Trees:
-    """Trees for all topics. Members that cannot be reached leave a topic without edges."""
+    """Return trees for all topics. A topic with a member that cannot be reached has no edges."""
     return Trees(*_sdnps(graph, demands, as_printed))
 
 
 @compiled
 def _sdnps(graph: Graph, demands: Demands, as_printed: bool) -> tuple[Offsets, Ints]:
-    """Algorithm 1."""
+    """Run Algorithm 1. Return the trees in compressed rows (offsets, edges)."""
     n, m, topics = len(graph.at) - 1, len(graph.capacity), len(demands.rate)
     residual = graph.capacity.copy()
     work = scratch(n)
@@ -81,7 +84,7 @@ def _sdnps(graph: Graph, demands: Demands, as_printed: bool) -> tuple[Offsets, I
 
 @compiled
 def _ranks(residual: Floats, order: Offsets) -> Ints:
-    """0 for the widest edges, 1 for the next ones, and so on; equal widths have equal ranks."""
+    """Return the rank of each edge: 0 for the widest, 1 for the next ones, and so on. Equal widths have equal ranks."""
     rank, current = np.zeros(len(order), np.int32), 0
     for i in range(1, len(order)):
         if residual[order[i]] < residual[order[i - 1]] - 1e-9 * abs(residual[order[i - 1]]):
@@ -92,7 +95,7 @@ def _ranks(residual: Floats, order: Offsets) -> Ints:
 
 @compiled
 def _walk_kruskal(graph: Graph, order: Offsets, rank: Ints, members: Ints, senders: int, tree: Ints) -> int:
-    """Lines 2-27 in the maximum spanning tree: from each subscriber towards the publisher with the widest path."""
+    """Run lines 2-27 in the maximum spanning tree: from each subscriber towards the publisher with the widest path."""
     n = len(graph.at) - 1
     parent, spanning, size = identity(n), np.empty(n, np.int32), 0
     for e in order:
@@ -126,7 +129,7 @@ def _walk_kruskal(graph: Graph, order: Offsets, rank: Ints, members: Ints, sende
 
 @compiled
 def _walk_dijkstra(graph: Graph, rank: Ints, members: Ints, senders: int, tree: Ints, work: Scratch) -> int:
-    """Lines 2-27 with a tree of shortest widest paths for each publisher."""
+    """Run lines 2-27 with a tree of shortest widest paths for each publisher."""
     n = len(graph.at) - 1
     key, via, _, heap, place, _, _ = work
     widest, step = np.full((senders, n), 2**31 - 1, np.int32), np.full((senders, n), -1, np.int32)
@@ -150,15 +153,17 @@ def _walk_dijkstra(graph: Graph, rank: Ints, members: Ints, senders: int, tree: 
 
 @compiled
 def _farther(key: float, rank: int) -> float:
-    """The key of a path, which is the rank of its narrowest edge and then its hops, with one edge more."""
+    """Return the key of a path that is extended by one edge. A key orders by the rank of the narrowest edge, then by
+    hops."""
     narrowest = key // _HOPS
     return max(narrowest, float(rank)) * _HOPS + (key - narrowest * _HOPS) + 1.0
 
 
 @compiled
 def _walk(graph: Graph, widest: Ints, step: Ints, members: Ints, senders: int, tree: Ints) -> int:
-    """Lines 9-27. A node's next step does not depend on where the walk began, so a walk ends where another has been;
-    the width to the best publisher never falls on the way, so there are no loops."""
+    """Run lines 9-27, and return the number of edges in `tree`. A node's next step does not depend on where the walk
+    began, so a walk ends where another has been. The width to the best publisher never falls on the way, so there are
+    no loops."""
     n = len(graph.at) - 1
     been = np.zeros(n, np.bool_)
     for s in range(senders):
@@ -183,7 +188,7 @@ def _walk(graph: Graph, widest: Ints, step: Ints, members: Ints, senders: int, t
 
 @compiled
 def _join_kruskal(graph: Graph, order: Offsets, tree: Ints, count: int) -> int:
-    """Lines 28-29, and 35-37: widest edges first until all is one piece; pruning leaves the paths."""
+    """Run lines 28-29 and 35-37: add the widest edges first until all is one piece. Pruning then leaves the paths."""
     parent = identity(len(graph.at) - 1)
     for e in tree[:count]:
         unite(parent, graph.ends[e, 0], graph.ends[e, 1])
@@ -196,7 +201,8 @@ def _join_kruskal(graph: Graph, order: Offsets, tree: Ints, count: int) -> int:
 
 @compiled
 def _join_dijkstra(graph: Graph, rank: Ints, members: Ints, tree: Ints, count: int, work: Scratch) -> int:
-    """Lines 28-29, and 35-37, by shortest widest paths from one piece to the next; -1 if there is none."""
+    """Run lines 28-29 and 35-37 by shortest widest paths from one piece to the next. Return the number of edges, or -1
+    if there is no path."""
     n = len(graph.at) - 1
     key, via, group, heap, place, _, _ = work
     parent = identity(n)
@@ -243,7 +249,7 @@ def _join_dijkstra(graph: Graph, rank: Ints, members: Ints, tree: Ints, count: i
 
 @compiled
 def _enter(parent: Ints, piece: int, group: Ints, key: Floats, heap: Ints, place: Ints, size: int) -> int:
-    """All nodes of a piece are at distance 0; gives the size of the heap."""
+    """Put all nodes of a piece into the heap at distance 0. Return the size of the heap."""
     for v in range(len(parent)):
         if group[v] == 1 and root(parent, v) == piece:
             group[v] = 0
@@ -253,8 +259,8 @@ def _enter(parent: Ints, piece: int, group: Ints, key: Floats, heap: Ints, place
 
 
 def widened(graph: Graph, residual: Floats, members: Ints, edges: Ints) -> Ints | None:
-    """A tree, or its pieces, and shortest widest paths to the members that are not in it, by the bandwidth that is left
-    (lines 31-37; 4.3: a node that joins); None if there is no path."""
+    """Return a tree (or its pieces) with shortest widest paths to the members outside it, by the residual bandwidth of
+    edges (lines 31-37; 4.3: a node that joins). None if there is no path."""
     tree = np.empty(2 * graph.nodes + graph.edges, np.int32)
     tree[: len(edges)] = edges
     rank = _ranks(residual, np.argsort(-residual))

@@ -1,4 +1,4 @@
-"""Planners that see one topic at a time: union of shortest paths, Takahashi-Matsuyama, and KMB in Mehlhorn's way."""
+"""Planners of one topic at a time: the union of shortest paths, Takahashi-Matsuyama, and KMB by Mehlhorn's method."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from saps.overlay.design.compiled import compiled
 
 
 def shortest_paths(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
-    """The union of shortest paths from each topic's first member to the others: a tree of least distances to it. It is
-    what routing protocols for multicast build (PIM-SM's shared tree); the baseline."""
+    """Return the union of shortest paths from each topic's first member to the others: a tree of least distances to it.
+    Multicast routing protocols build this tree (PIM-SM's shared tree); it is the baseline."""
     return Trees(*_each(graph, demands, _lengths(graph, length), 0))
 
 
 def takahashi_matsuyama(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
-    """Each member joined by the shortest path to what there is; at most 2 (1 - 1/k) times the least cost for k members
-    (Takahashi & Matsuyama 1980)."""
+    """Return trees that join each member by the shortest path to the tree so far. Their cost is at most 2 (1 - 1/k)
+    times the least for k members (Takahashi & Matsuyama 1980)."""
     return Trees(*_each(graph, demands, _lengths(graph, length), 1))
 
 
 def mehlhorn(graph: Graph, demands: Demands, length: Floats | None = None) -> Trees:
-    """A minimum spanning tree of the members' distances, as paths (Kou, Markowsky & Berman 1981), from one search from
-    all members at once (Mehlhorn 1988): the same bound as Takahashi-Matsuyama, in O(m log n) for each topic. The paths'
-    nodes are then spanned anew and pruned (steps 4 and 5 of KMB)."""
+    """Return minimum spanning trees of the members' distances, as paths (Kou, Markowsky & Berman 1981). One search from
+    all members at once finds them (Mehlhorn 1988). The bound is that of Takahashi-Matsuyama, in O(m log n) for each
+    topic. The paths' nodes are then spanned anew and pruned (steps 4 and 5 of KMB)."""
     return Trees(*_each(graph, demands, _lengths(graph, length), 2))
 
 
@@ -37,9 +37,9 @@ def _lengths(graph: Graph, length: Floats | None) -> Floats:
 
 @compiled
 def _each(graph: Graph, demands: Demands, length: Floats, method: int) -> tuple[Offsets, Ints]:
-    """The trees of all topics in compressed rows (offsets, edges). `method` is a number and not a function, as compiled
-    code would be made anew for each function. A topic that cannot be connected gets no edges. The scratch memory is
-    shared: each method leaves it as it found it."""
+    """Return the trees of all topics in compressed rows (offsets, edges). `method` is a number and not a function, as
+    numba would compile the loop anew for each function. A topic that cannot be connected gets no edges. The scratch
+    memory is shared: each method leaves it as it found it."""
     n, topics = len(graph.at) - 1, len(demands.rate)
     work = scratch(n)
     closed = np.zeros(n, np.bool_)
@@ -67,8 +67,8 @@ def _each(graph: Graph, demands: Demands, length: Floats, method: int) -> tuple[
 
 @compiled
 def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> int:
-    """The tree of shortest paths from the first member to the others, into ``work.out``; its size, or -1 if a member
-    cannot be reached."""
+    """Write the tree of shortest paths from the first member to the others into ``work.out``. Return its size, or -1 if
+    a member cannot be reached."""
     key, via, group, heap, place, _, out = work
     key[:] = np.inf
     missing, size, found = len(members), 0, 0
@@ -88,7 +88,7 @@ def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) ->
                 key[graph.to[i]] = far
                 via[graph.to[i]] = graph.edge[i]
                 size = push(heap, place, key, size, graph.to[i])
-    for i in range(size):  # what is still in the heap when the last member is found: the next topic wants it empty
+    for i in range(size):  # the next topic needs the heap empty; the last member was found with nodes left in it
         place[heap[i]] = -1
     for v in members:
         group[v] = -1
@@ -109,12 +109,12 @@ def shortest_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) ->
 
 @compiled
 def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> int:
-    """Mehlhorn's tree, into ``work.out``; its size, or -1 if a member cannot be reached.
+    """Write Mehlhorn's tree into ``work.out``. Return its size, or -1 if a member cannot be reached.
 
     One search from all members at once gives each node its nearest member (`group`, its Voronoi cell), the distance
     (`key`) and the edge towards it (`via`). An edge between two cells stands for the path between their members over
-    it. A minimum spanning tree of these edges is one of all distances between members (Mehlhorn 1988, theorem 1), so
-    the distances themselves, k searches, need not be known."""
+    it. A minimum spanning tree of these edges is one of all distances between members (Mehlhorn 1988, theorem 1). So
+    the distances themselves, which take k searches, are not needed."""
     key, via, group, heap, place, _, out = work
     n, m = len(graph.at) - 1, len(graph.capacity)
     between, middle = np.empty(m, np.float64), np.empty(m, np.int32)
@@ -135,7 +135,7 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
                 via[u] = graph.edge[i]
                 group[u] = group[v]
                 size = push(heap, place, key, size, u)
-    for e in range(m):  # the shortest way over each edge between two cells
+    for e in range(m):  # the shortest path over each edge between two cells
         a, b = graph.ends[e, 0], graph.ends[e, 1]
         if group[a] != group[b] and key[a] < np.inf and key[b] < np.inf and length[e] < np.inf:
             between[joins] = key[a] + length[e] + key[b]
@@ -153,7 +153,7 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
             found += 1
             for side in range(2):
                 v = graph.ends[e, side]
-                while key[v] > 0.0:  # a node that is in the tree counts as a member, so no edge is taken twice
+                while key[v] > 0.0:  # a node in the tree counts as a member, so no edge is taken twice
                     key[v] = 0.0
                     out[found] = via[v]
                     found += 1
@@ -165,8 +165,9 @@ def voronoi_tree(graph: Graph, length: Floats, members: Ints, work: Scratch) -> 
 
 @compiled
 def respanned(graph: Graph, length: Floats, members: Ints, out: Ints, found: int) -> int:
-    """Steps 4 and 5 of KMB, in place; the new size. A minimum spanning tree of all edges between the tree's nodes,
-    pruned to the members: of edges equally long those at members first, so that other nodes become leaves and go."""
+    """Run steps 4 and 5 of KMB in place, and return the new size. The result is a minimum spanning tree of all edges
+    between the tree's nodes, pruned to the members. Of equally long edges, those at members come first, so that other
+    nodes become leaves and are pruned."""
     n, m = len(graph.at) - 1, len(graph.capacity)
     inside, keep = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for i in range(found):

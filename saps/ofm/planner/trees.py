@@ -1,4 +1,4 @@
-"""The result of a planner: one tree for each topic, and the figures planners are judged by (SDNPS 2016, 4.2, 5.2)."""
+"""The result of a planner: one tree for each topic, and the figures that compare planners (SDNPS 2016, 4.2, 5.2)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Trees(NamedTuple):
         return len(self.at) - 1
 
     def edges_of(self, topic: int) -> Ints:
-        """The edges of a topic's tree."""
+        """Return the edges of a topic's tree."""
         return self.edges[self.at[topic] : self.at[topic + 1]]
 
     @classmethod
     def of(cls, trees: Sequence[Iterable[int]]) -> Trees:
-        """From the edges of each tree."""
+        """Return trees made from the edges of each."""
         rows = [sorted(tree) for tree in trees]
         at = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
         return cls(at, np.array([edge for row in rows for edge in row], np.int32))
@@ -37,20 +37,20 @@ class Trees(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What planners are compared by."""
+    """The figures that compare planners."""
 
     residual: float
-    """R(G) of Definition 3: the least capacity left on any edge. Below 0: infeasible."""
+    """R(G) of Definition 3: the least capacity left on any edge. A negative value means an infeasible plan."""
     busiest: float
-    """The greatest load of an edge by its capacity."""
+    """Greatest utilisation of an edge: its load divided by its capacity."""
     tree_cost: float
-    """Edges of a tree, mean over the topics."""
+    """Mean number of edges of a tree over the topics."""
     diameter: float
-    """Hops: the longest path within a tree, mean over the topics (5.2.2)."""
+    """Mean longest path within a tree over the topics, in hops (5.2.2)."""
 
 
 def figures(graph: Graph, demands: Demands, trees: Trees) -> Figures:
-    """The figures of a plan. O(n + edges of all trees)."""
+    """Return the figures of a plan, in O(n + edges of all trees)."""
     load = loads(graph, demands, trees)
     return Figures(
         residual=float((graph.capacity - load).min(initial=np.inf)),
@@ -61,13 +61,13 @@ def figures(graph: Graph, demands: Demands, trees: Trees) -> Figures:
 
 
 def loads(graph: Graph, demands: Demands, trees: Trees) -> Floats:
-    """The bandwidth taken on each edge, Eq. (6)."""
+    """Return the bandwidth taken on each edge, Eq. (6)."""
     rates = np.repeat(demands.rate, np.diff(trees.at))
     return np.bincount(trees.edges, rates, minlength=graph.edges).astype(np.float64)
 
 
 def entries(graph: Graph, demands: Demands, trees: Trees) -> Ints:
-    """How many trees pass each node: the flow entries it needs, at one for each tree."""
+    """Return the number of trees through each node: the flow entries it needs, at one for each tree."""
     counts = np.zeros(graph.nodes, np.int64)
     for topic in range(trees.topics):
         if len(edges := trees.edges_of(topic)):
@@ -78,13 +78,14 @@ def entries(graph: Graph, demands: Demands, trees: Trees) -> Ints:
 
 
 def diameters(graph: Graph, trees: Trees) -> Ints:
-    """The longest path of each tree in hops: from the node farthest from any, to the one farthest from it."""
+    """Return the longest path of each tree in hops: from the node farthest from any node to the node farthest from that
+    one."""
     return _diameters(graph, trees)
 
 
 def validate(graph: Graph, demands: Demands, trees: Trees, *, exact: bool = True) -> None:
-    """Raises `AssertionError` unless every topic's edges are one tree over its members; `exact`: with no leaf that is
-    no member. A topic without edges must have fewer than two members."""
+    """Check that every topic's edges are one tree over its members; with `exact`, every leaf must be a member. A topic
+    without edges must have fewer than two members. Raises `AssertionError` for any other plan."""
     for topic in range(trees.topics):
         members, edges = set(demands.nodes_of(topic).tolist()), trees.edges_of(topic)
         around: dict[int, list[int]] = {node: [] for node in members}
@@ -112,7 +113,7 @@ def _diameters(graph: Graph, trees: Trees) -> Ints:
     first, depth, queue = np.full(n, -1, np.int32), np.full(n, -1, np.int32), np.empty(n, np.int32)
     for t in range(topics):
         edges = trees.edges[trees.at[t] : trees.at[t + 1]]
-        after = np.full(2 * len(edges), -1, np.int32)  # half-edges of a node, a list
+        after = np.full(2 * len(edges), -1, np.int32)  # linked lists of the half-edges of each node
         for i in range(len(edges)):
             for side in range(2):
                 v = graph.ends[edges[i], side]

@@ -1,8 +1,9 @@
-"""Trees on two levels: between clusters first, then inside each from its border switches (SDNPS 2016, 3.4, 4.2).
+"""Plans trees on two levels: first between clusters, then inside each cluster from its border switches (SDNPS 2016,
+3.4, 4.2).
 
-A tree enters each cluster it passes once, and one trunk joins two neighbouring clusters, of parallel links the one with
-most bandwidth left. So what happens inside a cluster changes no tree outside it, and a search looks at clusters, or at
-the switches of one cluster, never at all switches.
+A tree enters each cluster it passes once. One trunk joins two neighbouring clusters; of parallel links, the one with
+most bandwidth left. So a change inside a cluster affects no tree outside it. A search covers the clusters, or the
+switches of one cluster, never all switches.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from saps.ofm.trees.tree import Tree, UnreachableError
 
 
 class TwoLevelPlanner(NetworkPlanner):
-    """`NetworkPlanner` for a network of clusters; `cluster_of` names those of switches. A switch without a cluster is
-    one of its own, and a cluster that is in pieces is several."""
+    """A `NetworkPlanner` for a network of clusters. `cluster_of` names the cluster of each switch. A switch without a
+    cluster is a cluster of its own, and a partitioned cluster counts as several."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class TwoLevelPlanner(NetworkPlanner):
         version: Callable[[], int] = lambda: 0,
         spread: bool = False,
     ) -> None:
-        """See `NetworkPlanner`; paths are priced by load as with `balanced`."""
+        """See `NetworkPlanner`. Paths are priced by load as with `balanced`."""
         super().__init__("balanced", capacity=capacity, rate=rate, avoid=avoid, version=version, spread=spread)
         self._cluster_of = cluster_of
         self._clusters: tuple[Aggregate, Aggregate] | None = None
@@ -43,7 +44,7 @@ class TwoLevelPlanner(NetworkPlanner):
         return _TwoLevel(self, topic)
 
     def clusters(self, topology: Topology) -> Aggregate:
-        """The network as it is now, each cluster, or connected part of one, a node."""
+        """Return the present network, with a node for each cluster or connected part of one."""
         network = self.network(topology)
         if self._clusters is None or self._clusters[0] is not network:
             pieces = _pieces(topology, self._cluster_of)
@@ -52,7 +53,7 @@ class TwoLevelPlanner(NetworkPlanner):
 
 
 class _TwoLevel(TopicPlanner):
-    """`saps.ofm.trees.tree.Planner` for one topic."""
+    """A `saps.ofm.trees.tree.Planner` on two levels for one topic."""
 
     _planner: TwoLevelPlanner
 
@@ -61,7 +62,7 @@ class _TwoLevel(TopicPlanner):
         switches, clusters = self._planner.network(topology), self._planner.clusters(topology)
         homes = {place.dpid for place in places.values()}
         between = self._between(clusters, homes, tree)
-        if between is None:  # no way on two levels that keeps what there is: perhaps there is one on one
+        if between is None:  # no path on two levels keeps the present tree; one level may have one
             return super()._planned(topology, tree, brokers)
         links = set(between)
         inside: dict[int, set[int]] = {}
@@ -75,7 +76,8 @@ class _TwoLevel(TopicPlanner):
         return Tree(frozenset(links), places)
 
     def _between(self, clusters: Aggregate, homes: Iterable[int], tree: Tree) -> list[Link] | None:
-        """One link of each trunk of a tree over the clusters. None: there is none that keeps the trunks of `tree`."""
+        """Return one link of each trunk of a tree over the clusters, or None if no such tree keeps the trunks of
+        `tree`."""
         edge_of = {link: edge for edge, trunk in enumerate(clusters.trunks) for link in trunk}
         kept = {edge_of[link]: link for link in sorted(tree.links) if link in edge_of}
         if len(kept) < sum(link in edge_of for link in tree.links):
@@ -90,7 +92,8 @@ class _TwoLevel(TopicPlanner):
     def _inside(
         self, switches: Aggregate, clusters: Aggregate, cluster: int, ends: set[int], tree: Tree
     ) -> set[Link] | None:
-        """The links inside a cluster that join its border switches and those with brokers."""
+        """Return the links inside a cluster that join its border switches and those with brokers, or None if they
+        cannot be joined."""
         edge_of = {link: edge for edge, trunk in enumerate(switches.trunks) for link in trunk}
         closed = self._closed(switches)
         for dpid, node in switches.node_of.items():
@@ -112,7 +115,8 @@ class _TwoLevel(TopicPlanner):
 
 
 def _pieces(topology: Topology, cluster_of: Mapping[int, str]) -> dict[int, str]:
-    """The cluster of each switch, with a number behind its name for each further part that is not connected inside."""
+    """Return the cluster of each switch. Each further part that is not connected inside its cluster has a number behind
+    the name."""
     found: dict[int, str] = {}
     numbers: dict[str, count[int]] = {}
     for first in topology.switches:

@@ -1,1 +1,1 @@
-"""What `saps plan` reads, writes, explains and draws."""
+"""Reads, writes, explains and draws the plans of `saps plan`."""

@@ -1,4 +1,4 @@
-"""A plan as a picture: the network, the load of each link by colour and width, and one topic's tree."""
+"""Draws a plan: the network, the load of each link by colour and width, and one topic's tree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saps.ofm.planner.trees import loads
 
 
 def draw(plan: Plan, file: Path, topic: str | None = None, *, seed: int = 1) -> None:
-    """Writes SVG or PNG, by the file's name. The same plan gives the same picture; `seed` is that of the places. Raises
+    """Write SVG or PNG, by the file's name. The same plan gives the same picture; `seed` determines the layout. Raises
     `KeyError` for a topic that the plan does not have."""
     graph, demands, ordered, trees = loaded(plan)
     topics = [demand.topic for demand in ordered]

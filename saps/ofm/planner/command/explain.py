@@ -1,4 +1,4 @@
-"""Why a topic's tree is as it is: in words, for people who run the network."""
+"""Explains a topic's tree in words, for operators of the network."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from saps.ofm.planner.trees import Trees, diameters, loads
 
 
 def explain(plan: Plan, topic: str) -> str:
-    """The members, the links with their load, and what the tree would be if only hops counted. Raises `KeyError` for a
-    topic that the plan does not have, `ValueError` for a plan that contradicts itself."""
+    """Return the members, the links with their load, and the tree that fewest hops would give. Raises `KeyError` for a
+    topic that the plan does not have, `ValueError` for an inconsistent plan."""
     return "\n".join(_lines(plan, topic))
 
 
@@ -44,7 +44,7 @@ def _lines(plan: Plan, topic: str) -> Iterator[str]:
 
 
 def _avoided(plan: Plan, graph: Graph, only: Demands, edges: Ints, used: Floats) -> Iterator[str]:
-    """Links that the tree of fewest hops would take, and this one does not."""
+    """Yield lines on the links that the tree of fewest hops would take and this tree avoids."""
     others = np.setdiff1d(mehlhorn(graph, only).edges_of(0), edges)
     if not len(others):
         yield "no link is avoided: it is the tree of fewest hops"

@@ -1,8 +1,8 @@
-"""Networks, demands and plans as JSON: what `saps plan` reads and writes.
+"""Reads and writes the networks, demands and plans of `saps plan` as JSON.
 
-A network is either the controller's topology (`Topology.to_json`, as `GET /v1/topology` gives it), aggregated by a file
-that names the cluster of each switch, or a list of nodes and links (SDNPS 2016, 3.1: tuples of source cluster,
-destination cluster, bandwidth; several between the same two are summed up).
+A network has one of two forms. It is the controller's topology (`Topology.to_json`, as `GET /v1/topology` gives it),
+aggregated by a file that names the cluster of each switch. Or it is a list of nodes and links (SDNPS 2016, 3.1: tuples
+of source cluster, destination cluster, bandwidth; several between the same two are summed up).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from saps.ofm.planner.graph import Demands, Graph
 from saps.ofm.planner.trees import Trees
 
 LEAST = 1e-9
-"""Rate of a topic for which nothing is forecast: its tree is planned all the same."""
+"""Least rate of a topic: a topic without forecast traffic still gets a tree."""
 
 
 class Trunk(msgspec.Struct, forbid_unknown_fields=True):
-    """A link, or several, between two nodes."""
+    """One or more links between two nodes."""
 
     a: str
     b: str
     capacity: float = 1.0
-    """Units of bandwidth, of all its links together."""
+    """Capacity of all its links together, in units of bandwidth."""
     links: int = 1
 
 
 class Network(msgspec.Struct, forbid_unknown_fields=True):
-    """Nodes by name, and what joins them."""
+    """Named nodes, and the trunks that join them."""
 
     nodes: list[str]
     links: list[Trunk]
 
 
 class Demand(msgspec.Struct, forbid_unknown_fields=True):
-    """What one topic asks for."""
+    """The demand of one topic."""
 
     topic: str
     members: list[str]
     """Nodes that publish or subscribe."""
     senders: list[str] = []
-    """Those of the members that publish; empty: the first member."""
+    """Members that publish; empty: the first member."""
     rate: float = 1.0
-    """Bandwidth on each link of its tree, in the unit of capacities: what the forecast says."""
+    """Forecast bandwidth on each link of its tree, in the unit of capacities."""
     father: str | None = None
-    """The topic one level up, if it is asked for too. None: by name, as `a/b` is of `a/b/c`."""
+    """Topic one level up, if it has a demand too. None: by name, as `a/b` is of `a/b/c`."""
 
 
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,12 +60,12 @@ class Plan(msgspec.Struct, forbid_unknown_fields=True):
     network: Network
     demands: list[Demand]
     trees: dict[str, list[tuple[str, str]]]
-    """The links of each topic's tree, as pairs of nodes."""
+    """Links of each topic's tree, as pairs of nodes."""
 
 
 def network_of(data: object, cluster_of: Mapping[int, str] | None = None, capacity: float = 1.0) -> Network:
-    """From JSON's plain data, in either form; `capacity` is that of the links of a controller's topology of which it
-    does not say it. Raises `ValueError` that says where the data is wrong."""
+    """Return the network in JSON's plain data of either form. `capacity` applies to the links of a controller's
+    topology that have none in it. Raises `ValueError` that says where the data is wrong."""
     if isinstance(data, dict) and "switches" in data:
         given = capacities_of(data)
         whole = Aggregate.of(Topology.from_json(data), lambda link: given.get(link, capacity), cluster_of)
@@ -100,7 +100,8 @@ def _named(whole: Aggregate) -> Network:
 
 
 def demands_of(data: object) -> list[Demand]:
-    """From JSON's plain data: a list of demands. Raises `ValueError` that says where the data is wrong."""
+    """Return the demands in JSON's plain data, a list of demands. Raises `ValueError` that says where the data is
+    wrong."""
     try:
         found = msgspec.convert(data, list[Demand])
     except msgspec.ValidationError as error:
@@ -116,9 +117,9 @@ def demands_of(data: object) -> list[Demand]:
 
 
 def forecast(demands: list[Demand], data: object) -> list[Demand]:
-    """The demands at the rates that are forecast: JSON's plain data, rate by topic, or objects with `topic` and `rate`,
-    alone or under `decisions` (the table of decisions of the monitoring job). Topics that are not in it keep their
-    rates. Raises `ValueError` that says where the data is wrong."""
+    """Return the demands at their forecast rates. `data` is JSON's plain data: rate by topic, or objects with `topic`
+    and `rate`, alone or under `decisions` (the table of decisions of the monitoring job). Topics without a forecast
+    keep their rates. Raises `ValueError` that says where the data is wrong."""
     rows = data.get("decisions", data) if isinstance(data, dict) else data
     try:
         if isinstance(rows, dict):
@@ -133,7 +134,7 @@ def forecast(demands: list[Demand], data: object) -> list[Demand]:
 
 
 def plan_of(data: object) -> Plan:
-    """From JSON's plain data. Raises `ValueError` that says where the data is wrong."""
+    """Return the plan in JSON's plain data. Raises `ValueError` that says where the data is wrong."""
     try:
         return msgspec.convert(data, Plan)
     except msgspec.ValidationError as error:
@@ -141,21 +142,21 @@ def plan_of(data: object) -> Plan:
 
 
 def plain(value: Network | Plan) -> dict[str, Any]:
-    """Plain data for `json.dumps`."""
+    """Return plain data for `json.dumps`."""
     data: dict[str, Any] = msgspec.to_builtins(value)
     return data
 
 
 def graph_of(network: Network) -> Graph:
-    """As planners take it; nodes and edges in the network's order."""
+    """Return the network in the planners' form, with nodes and edges in the network's order."""
     number = {name: node for node, name in enumerate(network.nodes)}
     links = [(number[link.a], number[link.b]) for link in network.links]
     return Graph.of(len(number), links, [link.capacity for link in network.links])
 
 
 def arrays_of(demands: list[Demand], network: Network) -> tuple[Demands, list[Demand]]:
-    """As planners take them, and the demands in that order: fathers before children, else as given. Raises `ValueError`
-    for a member that is no node of the network."""
+    """Return the demands in the planners' form, and the list of demands in the same order: fathers before children,
+    otherwise as given. Raises `ValueError` for a member that is no node of the network."""
     ordered = sorted(demands, key=lambda demand: demand.topic.count("/"))
     number = {name: node for node, name in enumerate(network.nodes)}
     place = {demand.topic: i for i, demand in enumerate(ordered)}
@@ -178,7 +179,7 @@ def _father(demand: Demand) -> str:
 def named_trees(
     trees: Trees, demands: list[Demand], network: Network, graph: Graph
 ) -> dict[str, list[tuple[str, str]]]:
-    """The links of each tree by the names of their ends."""
+    """Return the links of each tree by the names of their ends."""
     names = network.nodes
     return {
         demand.topic: [(names[a], names[b]) for a, b in graph.ends[trees.edges_of(i)].tolist()]
@@ -192,7 +193,7 @@ class _Forecast(msgspec.Struct):
 
 
 class Loaded(NamedTuple):
-    """A plan as planners gave it."""
+    """A plan in the planners' form."""
 
     graph: Graph
     demands: Demands
@@ -202,7 +203,8 @@ class Loaded(NamedTuple):
 
 
 def loaded(plan: Plan) -> Loaded:
-    """The inverse of `named_trees`. Raises `ValueError` for a plan that contradicts itself."""
+    """Return a plan in the planners' form, the inverse of `named_trees`. Raises `ValueError` for an inconsistent
+    plan."""
     graph = graph_of(plan.network)
     demands, ordered = arrays_of(plan.demands, plan.network)
     number = {name: node for node, name in enumerate(plan.network.nodes)}

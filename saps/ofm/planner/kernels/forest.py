@@ -1,4 +1,4 @@
-"""Small tools on sets of edges for compiled loops: connected pieces, and the pruning of leaves."""
+"""Tools on sets of edges for compiled loops: connected pieces, and the pruning of leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saps.overlay.design.compiled import compiled
 
 @compiled
 def root(parent: Ints, v: int) -> int:
-    """The representative of v's piece; paths are halved on the way (Tarjan & van Leeuwen 1984)."""
+    """Return the representative of v's piece. Paths are halved on the way (Tarjan & van Leeuwen 1984)."""
     while parent[v] != v:
         parent[v] = parent[parent[v]]
         v = parent[v]
@@ -19,7 +19,7 @@ def root(parent: Ints, v: int) -> int:
 
 @compiled
 def unite(parent: Ints, u: int, v: int) -> bool:
-    """Makes one piece of two. False if they were one."""
+    """Unite the pieces of two nodes. Return False if they were one piece already."""
     a, b = root(parent, u), root(parent, v)
     parent[a] = b
     return bool(a != b)
@@ -27,9 +27,9 @@ def unite(parent: Ints, u: int, v: int) -> bool:
 
 @compiled
 def prune(graph: Graph, edges: Ints, count: int, keep: Flags, degree: Ints) -> int:
-    """Cuts off leaves that are not to be kept, and what become leaves thereby, from the first `count` of `edges`, in
-    place; gives the number left. ``degree`` is all 0 before and after: clearing the nodes of a tree costs less than
-    clearing all nodes for each of thousands of topics."""
+    """Cut leaves off the first `count` of `edges` in place, repeatedly, unless `keep` holds them. Return the number of
+    edges left. ``degree`` is all 0 before and after: clearing the nodes of a tree costs less than clearing all nodes
+    for each of thousands of topics."""
     ends = graph.ends
     for i in range(count):
         degree[ends[edges[i], 0]] += 1
@@ -55,13 +55,14 @@ def prune(graph: Graph, edges: Ints, count: int, keep: Flags, degree: Ints) -> i
 
 @compiled
 def identity(nodes: int) -> Ints:
-    """Every node a piece of its own."""
+    """Return parents that make every node a piece of its own."""
     return np.arange(nodes).astype(np.int32)
 
 
 @compiled
 def pieces_of(graph: Graph, edges: Ints, members: Ints) -> tuple[Offsets, Ints]:
-    """The nodes of each connected piece of a tree, members without edges included, in compressed rows."""
+    """Return the nodes of each connected piece of a tree in compressed rows. A member without edges is a piece of its
+    own."""
     n = len(graph.at) - 1
     parent, seen = identity(n), np.zeros(n, np.bool_)
     for v in members:

@@ -1,9 +1,9 @@
-"""One tree, grown by cheapest paths (Takahashi & Matsuyama 1980), in one search that goes on.
+"""Grows a tree by cheapest paths (Takahashi & Matsuyama 1980) in one continued search.
 
-What is to be joined are groups of nodes: single members for a new tree; the pieces of a broken tree; a tree and a node
-that joins it. The search starts at the first group; whenever it comes to a group that is not joined yet, the path there
-and the whole group are at distance 0 from then on. Labels only fall, so this finds the same paths as a new search for
-each group, in a fraction of the time.
+The input is groups of nodes to join: single members for a new tree, the pieces of a broken tree, or a tree and a
+joining node. The search starts at the first group. When it reaches another group, the path there and the whole group
+get distance 0. Labels only fall, so this finds the same paths as a new search for each group, in a fraction of the
+time.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from saps.ofm.planner.kernels.heap import pop, push
 from saps.overlay.design.compiled import compiled
 
 UNREACHABLE = -1
-"""In place of the number of edges: no path leads to some group."""
+"""Result in place of a number of edges: no path leads to some group."""
 
 
 class Scratch(NamedTuple):
-    """Memory of a search, for reuse."""
+    """Reusable memory of a search."""
 
     key: Floats
     via: Ints
-    """The edge by which each node was reached."""
+    """Edge by which each node was reached."""
     group: Ints
-    """0: in the tree; -1: in no group."""
+    """Group of each node. 0: in the tree; -1: in no group."""
     heap: Ints
     place: Ints
     joined: Flags
     out: Ints
-    """The edges found."""
+    """Edges found."""
 
 
 @compiled
 def scratch(nodes: int) -> Scratch:
-    """Memory for searches in a graph of so many nodes."""
+    """Return memory for searches in a graph with `nodes` nodes."""
     return Scratch(
         np.empty(nodes, np.float64),
         np.empty(nodes, np.int32),
@@ -51,8 +51,8 @@ def scratch(nodes: int) -> Scratch:
 
 @compiled
 def grow(graph: Graph, length: Floats, closed: Flags, at: Offsets, nodes: Ints, work: Scratch) -> int:
-    """Joins the groups ``nodes[at[g]:at[g + 1]]``, disjoint and not empty, by edges of least length. Puts the edges
-    into ``work.out``; gives their number, or UNREACHABLE.
+    """Join the groups ``nodes[at[g]:at[g + 1]]``, disjoint and not empty, by edges of least length. Write the edges
+    into ``work.out``; return their number, or `UNREACHABLE`.
 
     Lengths are greater than 0; an infinite one closes the edge. A closed node is passed only if it is in a group."""
     at_of, to, edge_of, ends = graph.at, graph.to, graph.edge, graph.ends

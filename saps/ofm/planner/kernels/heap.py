@@ -1,9 +1,10 @@
-"""A binary heap of nodes in arrays: each node once, moved up when its key falls (for compiled loops).
+"""A binary heap of nodes in arrays for compiled loops: each node occurs once, and moves up when its key falls.
 
-`heapq` is no choice here: it has no decrease-key, so a node would stand in it once for each edge, as a tuple that
-compiled code would have to make.
+`heapq` does not fit: it has no decrease-key, so a node would occur once for each edge, as a tuple that compiled code
+would have to make.
 
-``heap[:size]`` are the nodes, ``place[v]`` is where node v is, -1 if it is not there; the least ``key`` is on top.
+``heap[:size]`` are the nodes. ``place[v]`` is the position of node v, -1 if it is not in the heap. The node with the
+least ``key`` is on top.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from saps.overlay.design.compiled import compiled
 
 @compiled
 def push(heap: Ints, place: Ints, key: Floats, size: int, node: int) -> int:
-    """Node `node` is in the heap, by its key, which may only have fallen. Gives the size."""
+    """Insert `node` by its key, or move it up after its key has fallen. Return the size."""
     i = place[node]
     if i < 0:
         i = size
@@ -35,7 +36,7 @@ def push(heap: Ints, place: Ints, key: Floats, size: int, node: int) -> int:
 
 @compiled
 def pop(heap: Ints, place: Ints, key: Floats, size: int) -> int:
-    """Take out the top, which is given. There is one node less then."""
+    """Remove and return the top node. The size is one less afterwards; the caller counts it."""
     top = heap[0]
     place[top] = -1
     size -= 1
