@@ -1,8 +1,7 @@
 """A software switch with its ports: frames in and out, tables that a controller changes, counters. Pure.
 
-`saps.ofm.switch.switch` decides where a packet goes; here are the frames, and what OpenFlow's commands mean for the
-tables
-(OpenFlow 1.3.5, 6.4 and 6.5).
+`saps.ofm.switch.switch` decides where a packet goes. This module handles the frames, and the effect of OpenFlow's
+commands on the tables (OpenFlow 1.3.5, 6.4 and 6.5).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from saps.ofm.switch.requests import (
 from saps.ofm.switch.switch import Copies, RefusedError, Switch
 
 MOST_METERS = 256
-"""Meters of one switch."""
+"""Most meters of one switch."""
 
 
 class Handed(NamedTuple):
@@ -56,24 +55,24 @@ class Handed(NamedTuple):
 
     port: int
     cookie: int
-    """Of the entry that sent it."""
+    """Cookie of the entry of the first table that the packet matches; 0 without an entry."""
     frame: bytes
 
 
 class Bridge:
-    """One switch. `flooded`: the ports over which its own forwarding (`NORMAL`) sends, which must close no loop."""
+    """One switch. `flooded` are the ports over which its own forwarding (`NORMAL`) sends; they must close no loop."""
 
     def __init__(self, dpid: int, ports: Iterable[PortInfo], flooded: set[int], capacity: int | None = None) -> None:
-        """`capacity`: flow entries it has room for."""
+        """`capacity` is the most flow entries; None: no limit."""
         self.dpid = dpid
         self.ports = {port.number: port for port in ports}
         self.now = 0.0
-        """Seconds on any clock that does not step back; the driver keeps it."""
+        """Present time in seconds on any clock that does not step back; the driver sets it."""
         self._flooded, self._capacity = flooded, capacity
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew, with empty tables and counters."""
+        """Restart with empty tables and counters."""
         self.switch = Switch(
             capacity=self._capacity,
             most_meters=MOST_METERS,
@@ -82,15 +81,16 @@ class Bridge:
             alive=lambda port: port in self.ports and self.ports[port].up,
         )
         self.since: dict[FlowName, float] = {}
-        """When each entry was installed."""
+        """Time at which each entry was installed."""
         self.dropped = dict.fromkeys(self.ports, 0)
-        """Frames that could not be read, by port."""
+        """Malformed frames received, by port."""
         self.begun = self.now
 
     # ---- frames
 
     def receive(self, port: int, frame: bytes) -> tuple[list[tuple[int, bytes]], list[Handed]]:
-        """What leaves when a frame comes in: frames with their ports, and frames for the controller."""
+        """Handle a frame that comes in. Return the frames that leave with their ports, and the frames for the
+        controller."""
         if not self.ports[port].up:
             return [], []
         packet = parse(frame)
@@ -100,7 +100,8 @@ class Bridge:
         return self._out(port, packet, frame, self.switch.receive(port, packet))
 
     def send(self, intent: PacketOut) -> tuple[list[tuple[int, bytes]], list[Handed]]:
-        """What leaves by a packet-out. Raises `RefusedError`."""
+        """Carry out a packet-out. Return the frames that leave with their ports, and the frames for the controller.
+        Raises `RefusedError`."""
         self._check(intent.actions)
         packet = parse(intent.frame)
         if packet is None:
@@ -136,7 +137,7 @@ class Bridge:
             self.since = {name: self.since.get(name, self.now) for name in names}
 
     def flows(self, which: Which) -> Iterator[Flow]:
-        """The entries that a request is about (6.4)."""
+        """Yield the entries that a request selects (6.4)."""
         for flow in self.switch.tables.flows.values():
             if which.table in (ALL_TABLES, flow.table) and _is_meant(flow, which) and _covers(which.match, flow.match):
                 yield flow
@@ -173,7 +174,7 @@ class Bridge:
         self.switch.apply([PutGroup(mod.group)])
 
     def _drop_groups(self, numbers: list[int]) -> None:
-        """Those that others use come after these others."""
+        """Drop groups; groups that use them are dropped first."""
         for number in numbers:
             users = [
                 other.id
@@ -195,7 +196,7 @@ class Bridge:
         self.switch.apply([PutMeter(mod.meter)])
 
     def _check(self, actions: Iterable[Action]) -> None:
-        """Raises `RefusedError` for an output to a port that is not there."""
+        """Check the ports of outputs. Raises `RefusedError` for an output to an unknown port."""
         for action in actions:
             if isinstance(action, Output) and action.port not in (*self.ports, IN_PORT, NORMAL, CONTROLLER):
                 raise RefusedError("OFPBAC_BAD_OUT_PORT")
@@ -210,7 +211,7 @@ def _is_meant(flow: Flow, which: Which) -> bool:
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
-    """All packets of `narrow` fit `wide` (6.4, non-strict)."""
+    """Return whether all packets of `narrow` match `wide` (6.4, non-strict)."""
     fields = dict(narrow.fields)
     for name, masked in wide.fields:
         there = fields.get(name)

@@ -1,7 +1,7 @@
-"""Finding the flow of highest priority that matches, by tuple space search (Srinivasan, Suri & Varghese 1999).
+"""Finds the matching flow of highest priority by tuple space search (Srinivasan, Suri & Varghese 1999).
 
-Flows whose matches have the same fields under the same masks share one hash table, so a lookup costs as many probes
-as there are distinct combinations, however many flows there are. It is what Open vSwitch does.
+Flows whose matches have the same fields under the same masks share one hash table. So a lookup costs as many probes as
+there are distinct combinations, independent of the number of flows. Open vSwitch uses the same method.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class Classifier:
 
     def __init__(self) -> None:
         self._tuples: dict[_Shape, dict[_Values, dict[int, Flow]]] = {}
-        """By fields and masks, then by values, then by priority."""
+        """Flows by fields and masks, then by values, then by priority."""
 
     def put(self, flow: Flow) -> None:
-        """Adds a flow, or replaces the one with its match and priority."""
+        """Add a flow, or replace the one with its match and priority."""
         shape, values = _parts(flow.match)
         self._tuples.setdefault(shape, {}).setdefault(values, {})[flow.priority] = flow
 
     def drop(self, flow: Flow) -> None:
-        """Removes the flow with this match and priority. Raises `KeyError`."""
+        """Remove the flow with this match and priority. Raises `KeyError` if there is none."""
         shape, values = _parts(flow.match)
         table = self._tuples[shape]
         del table[values][flow.priority]
@@ -38,7 +38,8 @@ class Classifier:
             del self._tuples[shape]
 
     def find(self, port: int, packet: Packet) -> Flow | None:
-        """The matching flow of highest priority. Of several with one priority (undefined in OpenFlow) any."""
+        """Return the matching flow of highest priority, or None. Of several with equal priority (undefined in
+        OpenFlow), it is any."""
         best: Flow | None = None
         for shape, table in self._tuples.items():
             values = _values(shape, port, packet)

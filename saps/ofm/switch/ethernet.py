@@ -1,6 +1,6 @@
-"""Ethernet frames as the software switch handles them: read into a `Packet`, written with a packet's headers. Pure.
+"""Reads Ethernet frames into a `Packet`, and writes frames with a packet's headers, for the software switch. Pure.
 
-IPv4 and IPv6 with UDP are looked into, all else is a payload; VLAN tags and IPv6 extension headers are not.
+IPv4 and IPv6 with UDP are parsed, everything else is a payload. VLAN tags and IPv6 extension headers are not parsed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, UDP
 from saps.ofm.switch.packets import Packet
 
 SHORTEST = 14
-"""Bytes of an Ethernet header."""
+"""Length of an Ethernet header in bytes."""
 TTL = 16
-"""Hops of a new packet: OpenFlow trees have no routers."""
+"""Hop limit of a new packet; OpenFlow trees have no routers."""
 _IPV4 = struct.Struct("!BBHHHBBH4s4s")
 _IPV6 = struct.Struct("!IHBB16s16s")
 _UDP = struct.Struct("!HHHH")
@@ -21,11 +21,11 @@ ICMP = 58
 """Protocol number of ICMPv6."""
 _SOLICITATION = 135
 _SOLICITED = 0xFF02_0000_0000_0000_0000_0001_FF00_0000
-"""Groups of those with the same last 24 bits (RFC 4291, 2.7.1)."""
+"""Prefix of solicited-node groups: the last 24 bits are those of the target's address (RFC 4291, 2.7.1)."""
 
 
 def parse(frame: bytes) -> Packet | None:
-    """The packet in a frame; None if it is cut short."""
+    """Return the packet in a frame, or None if it is malformed or cut short."""
     if len(frame) < SHORTEST:
         return None
     kind = frame[12] << 8 | frame[13]
@@ -62,7 +62,7 @@ def _ipv6(frame: bytes, to: int, source: int) -> Packet | None:
 
 
 def rewritten(frame: bytes, packet: Packet) -> bytes:
-    """The frame that `packet` was parsed from, with the headers that `packet` has now; the rest stays as it is."""
+    """Return the frame that `packet` was parsed from, with the present headers of `packet`. The rest is unchanged."""
     new = bytearray(frame)
     new[:6], new[6:12] = packet.eth_dst.to_bytes(6, "big"), packet.eth_src.to_bytes(6, "big")
     if packet.eth_type == ETH_IPV4:
@@ -82,7 +82,7 @@ def rewritten(frame: bytes, packet: Packet) -> bytes:
 
 
 def _rewrite_udp(new: bytearray, packet: Packet, start: int, addresses: bytes) -> None:
-    """Ports and checksum; one of 0 means that there is none (RFC 768), and stays."""
+    """Write ports and checksum in place. A checksum of 0 means that there is none (RFC 768), and stays."""
     if packet.ip_proto != UDP:
         return
     _, _, length, check = _UDP.unpack_from(new, start)
@@ -94,7 +94,8 @@ def _rewrite_udp(new: bytearray, packet: Packet, start: int, addresses: bytes) -
 
 
 def udp(packet: Packet) -> bytes:
-    """A frame for a UDP packet, without a UDP checksum: what carries it has one (with IPv6 see RFC 6935)."""
+    """Return a frame for a UDP packet without a UDP checksum, since the carrying transport has one (with IPv6 see RFC
+    6935)."""
     length = 8 + len(packet.payload)
     ports = _UDP.pack(packet.udp_src, packet.udp_dst, length, 0)
     if packet.eth_type == ETH_IPV6:
@@ -113,7 +114,8 @@ def _six(packet: Packet, body: bytes, hops: int) -> bytes:
 
 
 def solicitation(eth_src: int, ip_src: int, target: int) -> bytes:
-    """A frame that asks who has the IPv6 address `target`, sent to its multicast group (RFC 4861, 4.3)."""
+    """Return a frame that asks for the owner of the IPv6 address `target`, sent to its multicast group (RFC 4861,
+    4.3)."""
     source = eth_src.to_bytes(6, "big")
     to = _SOLICITED | target & 0xFFFFFF
     body = bytes([_SOLICITATION]) + bytes(7) + target.to_bytes(16, "big") + b"\x01\x01" + source
@@ -124,14 +126,14 @@ def solicitation(eth_src: int, ip_src: int, target: int) -> bytes:
 
 
 def solicited(packet: Packet) -> int | None:
-    """The IPv6 address that a packet asks for; None if it asks for none."""
+    """Return the IPv6 address that a packet asks for, or None if it is not a neighbour solicitation."""
     if packet.eth_type != ETH_IPV6 or packet.ip_proto != ICMP or packet.payload[:1] != bytes([_SOLICITATION]):
         return None
     return int.from_bytes(packet.payload[8:24], "big") if len(packet.payload) >= 24 else None
 
 
 def checksum(data: bytes | bytearray) -> int:
-    """The Internet checksum (RFC 1071)."""
+    """Return the Internet checksum (RFC 1071)."""
     if len(data) % 2:
         data = data + b"\0"
     total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))

@@ -1,7 +1,7 @@
-"""A host of a software switch: a broker's datagrams as Ethernet frames, and ARP or neighbour discovery, by which
-switches find it. Pure.
+"""A host of a software switch: turns a broker's datagrams into Ethernet frames, and answers ARP and neighbour
+discovery, by which switches find it. Pure.
 
-What the kernel does for a broker with an interface of its own is done here for one without.
+It does for a broker without an interface of its own what the kernel does for one with an interface.
 """
 
 from __future__ import annotations
@@ -16,34 +16,36 @@ from saps.ofm.switch.packets import Packet
 
 _BROADCAST = (1 << 48) - 1
 _GROUP, _GROUP_6 = 0x01005E000000, 0x333300000000
-"""MAC addresses of IPv4 and IPv6 multicast (RFC 1112, 6.4; RFC 2464, 7)."""
+"""Prefixes of the MAC addresses of IPv4 and IPv6 multicast (RFC 1112, 6.4; RFC 2464, 7)."""
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
 _ASKS, _ANSWERS = 1, 2
 
 
 class Host:
-    """One end of a cable to a switch."""
+    """The host's end of a cable to a switch."""
 
     def __init__(self, element: BrokerAddress) -> None:
-        """`element`: the broker's."""
+        """`element` is the broker's element in broker lists."""
         address = ip_address(element.ip)
         self._type = ETH_IPV6 if address.version == 6 else ETH_IPV4
         self._ip, self._mac, self._port = int(address), mac(element.mac), element.port
 
     def announcement(self) -> bytes:
-        """The frame that tells switch and controller where this host is (RFC 5227, 2.3): a question for itself."""
+        """Return the frame that announces this host to switch and controller (RFC 5227, 2.3): a request for its own
+        address."""
         if self._type == ETH_IPV6:
             return solicitation(self._mac, self._ip, self._ip)
         return self._arp(_ASKS, _BROADCAST, 0, self._ip)
 
     def frame(self, ip: str, port: int, payload: bytes, dscp: int = 0) -> bytes:
-        """The frame for a datagram to a multicast address."""
+        """Return the frame for a datagram to a multicast address."""
         target, kind = int(ip_address(ip)), self._type
         to = _GROUP_6 | target & 0xFFFFFFFF if kind == ETH_IPV6 else _GROUP | target & 0x7FFFFF
         return udp(Packet(self._mac, to, self._ip, target, self._port, port, payload, kind, ip_dscp=dscp))
 
     def receive(self, frame: bytes) -> tuple[bytes | None, bytes | None]:
-        """What a frame brings: the payload of a datagram for this broker; a frame that answers it."""
+        """Handle a frame. Return the payload of a datagram for this broker or None, and a frame that answers it or
+        None."""
         packet = parse(frame)
         if packet is None:
             return None, None
@@ -57,7 +59,8 @@ class Host:
         return None, None
 
     def _answer(self, arp: bytes) -> bytes | None:
-        """RFC 826; a probe (RFC 5227, 2.1.1) is answered like a question."""
+        """Return the answer to an ARP request for this host (RFC 826), or None. A probe (RFC 5227, 2.1.1) is answered
+        like a request."""
         try:
             kind, protocol, *sizes, operation, asker, asking, _, target = _ARP.unpack_from(arp)
         except struct.error:
@@ -79,8 +82,8 @@ class Host:
 
 
 def mac_for(ip: str) -> str:
-    """A MAC address for a host that has none: locally administered, from its IPv4 address or the last 32 bits of its
-    IPv6 address, as in a lab. Raises ValueError."""
+    """Return a MAC address for a host that has none: locally administered, from its IPv4 address or the last 32 bits of
+    its IPv6 address, as in a lab. Raises `ValueError` for a malformed IP address."""
     return mac_text(0x0200 << 32 | int(ip_address(ip)) & 0xFFFFFFFF)
 
 

@@ -1,4 +1,4 @@
-"""A plain learning switch's own forwarding."""
+"""The forwarding of a plain learning switch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from saps.ofm.switch.packets import Packet
 
 
 class Learning:
-    """A plain learning switch's forwarding, for the output `NORMAL`. It floods over `ports`, which must close no loop
-    with those of the other switches; multicast is always flooded."""
+    """The forwarding of a plain learning switch, for the output `NORMAL`. It floods over `ports`, which must close no
+    loop with those of the other switches. Multicast is always flooded."""
 
     def __init__(self, ports: set[int]) -> None:
         self.ports = ports
         self._seen: dict[int, int] = {}
 
     def __call__(self, port: int, packet: Packet) -> list[int]:
-        """The port of the destination, if it was seen; else all others."""
+        """Learn the source's port. Return the port of the destination if known, otherwise all other ports."""
         if port not in self.ports:
             return []
         self._seen[packet.eth_src] = port

@@ -1,8 +1,7 @@
-"""Software switches joined by the links of a topology, with hosts at their edges: a frame in, frames out. Pure.
+"""Joins software switches by the links of a topology, with hosts at their edges: a frame in, frames out. Pure.
 
 Names, addresses, datapath ids and port numbers are those of a lab of the same description
-(`saps.ofm.switch.topologies`).
-Frames take no time, and none is lost, except at ports that are down.
+(`saps.ofm.switch.topologies`). Frames take no time. None is lost, except at ports that are down and in loops.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from saps.ofm.switch.bridge import Bridge, Handed
 from saps.ofm.switch.topologies import Topology
 
 MOST_HOPS = 64
-"""Switches one copy may pass before it is taken for lost in a loop."""
+"""Switches that one copy may pass before it counts as lost in a loop."""
 SPEED = 10_000_000
-"""kb/s that ports say they have."""
+"""Speed in kbit/s that ports report."""
 _MAC = 0x025A_0000_0000
-"""MAC address of a port: these, datapath id and port number."""
+"""Prefix of a port's MAC address; datapath id and port number follow."""
 
 
 class SoftwareNetwork:
-    """All switches of a topology. `deliver` gets frames for hosts, `hand` those for controllers, by datapath id,
-    `changed` ports that have gone up or down."""
+    """All switches of a topology. `deliver` receives frames for hosts; `hand` receives frames for controllers, by
+    datapath id; `changed` receives ports that have gone up or down."""
 
     def __init__(
         self,
@@ -38,7 +37,7 @@ class SoftwareNetwork:
     ) -> None:
         self.topology = topology
         self.lost_in_loops = 0
-        """Frames that had passed too many switches."""
+        """Frames dropped after too many switches."""
         self._deliver, self._hand, self._changed = deliver, hand, changed
         ids = {switch.name: switch.datapath_id for switch in topology.switches}
         self._far: dict[Port, Port] = {}
@@ -64,16 +63,16 @@ class SoftwareNetwork:
             )
             for dpid, names in ports.items()
         }
-        """By datapath id."""
+        """The switches by datapath id."""
         self._names = ids
 
     def arrive(self, host: str, frame: bytes) -> None:
-        """A host sends a frame."""
+        """Forward a frame that a host sends."""
         at = self._at[host]
         self._forward([(at, frame)])
 
     def send(self, dpid: int, frames: Iterable[tuple[int, bytes]]) -> None:
-        """A switch sends frames out of its ports, by order of its controller."""
+        """Forward frames that a switch sends out of its ports on its controller's order."""
         self._forward(self._leave(dpid, frames))
 
     def _forward(self, arriving: list[tuple[Port, bytes]]) -> None:
@@ -89,7 +88,7 @@ class SoftwareNetwork:
             flying.extend((far, copy, hops + 1) for far, copy in self._leave(at.dpid, sent))
 
     def _leave(self, dpid: int, frames: Iterable[tuple[int, bytes]]) -> list[tuple[Port, bytes]]:
-        """What leaves a switch: hosts get theirs, the rest arrives at other switches."""
+        """Deliver the frames for hosts. Return the others with the ports at which they arrive."""
         onward = []
         for number, frame in frames:
             at = Port(dpid, number)
@@ -102,8 +101,8 @@ class SoftwareNetwork:
     # ---- disturbances
 
     def set_link(self, a: str, b: str, *, up: bool, number: int = 1) -> None:
-        """A link between two switches goes up or down, at both ends; of parallel ones that of the `number`. Raises
-        `KeyError` for one that is not there."""
+        """Set a link between two switches up or down, at both ends. Of parallel links, `number` selects one. Raises
+        `KeyError` for an unknown link."""
         link = self.topology.link(a, b, number)
         for switch, port in ((link.a, link.a_port), (link.b, link.b_port)):
             self._set_port(Port(self._names[switch], port), up)
@@ -115,5 +114,5 @@ class SoftwareNetwork:
             self._changed(at.dpid, ports[at.port])
 
     def dpid(self, switch: str) -> int:
-        """The datapath id of a switch. Raises `KeyError`."""
+        """Return the datapath id of a switch. Raises `KeyError` for an unknown name."""
         return self._names[switch]

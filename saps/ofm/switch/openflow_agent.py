@@ -1,7 +1,8 @@
 """The switch's side of one OpenFlow 1.3 connection: bytes in, bytes and frames out (OpenFlow 1.3.5, 6.3). Pure.
 
-The counterpart of `saps.ofm.openflow.connection`. The driver hands in what arrives (`receive`), the passing of time
-(`tick`), and writes what `take` gives; once `lost` says why, it closes the transport. The bridge's tables outlive it.
+It is the counterpart of `saps.ofm.openflow.connection`. The driver hands in arriving bytes (`receive`) and the passing
+of time (`tick`), and writes what `take` returns. Once `lost` names a reason, it closes the transport. The bridge's
+tables outlive the connection.
 """
 
 from __future__ import annotations
@@ -37,21 +38,20 @@ from saps.ofm.switch.switch import TABLES, RefusedError
 
 MAKER, MODEL = "SAPS", "software switch"
 IDLE, PATIENCE = 5.0, 10.0
-"""Seconds without a message until the controller is asked whether it lives, and from then until it counts as gone."""
+"""Seconds without a message until the controller is probed, and from then until it is declared dead."""
 MOST_WAITING = 1 << 20
-"""Bytes that wait to be written above which packet-ins are thrown away: they may be lost anyway."""
+"""Bytes of unwritten output above which packet-ins are dropped; packet-ins may be lost anyway."""
 
 
 class Agent:
-    """One connection, from its first byte to its last. `sent` carries frames that a packet-out sends: what leaves the
-    ports, and what goes to the controller after all."""
+    """One connection, from its first byte to its last. `sent` receives the frames that leave ports by a packet-out."""
 
     def __init__(self, bridge: Bridge, sent: Callable[[list[tuple[int, bytes]]], None]) -> None:
         self.bridge = bridge
         self.lost: str | None = None
-        """Why the connection is of no use any more."""
+        """Why the connection is unusable; None while it is usable."""
         self.ready = False
-        """Both have said hello."""
+        """Whether both sides have said hello."""
         self._sent = sent
         self._framer = Framer(1024)
         self._out = bytearray(encode.hello(0))
@@ -62,13 +62,13 @@ class Agent:
         self._probed = False
 
     def take(self) -> bytes:
-        """What is to be written; it is forgotten here."""
+        """Return the bytes to write, and forget them."""
         out = bytes(self._out)
         self._out.clear()
         return out
 
     def receive(self, data: bytes) -> None:
-        """Handle bytes of the controller. Never raises because of them."""
+        """Handle bytes from the controller. Never raises because of them."""
         if self.lost is not None:
             return
         try:
@@ -80,7 +80,7 @@ class Agent:
             self.lost = str(error)
 
     def tick(self, seconds: float) -> None:
-        """Time has passed."""
+        """Count `seconds` that have passed: probe a silent controller, and declare it dead at last."""
         self._silence += seconds
         if self._silence >= IDLE + PATIENCE:
             self.lost = f"silent for {self._silence:.0f} s"
@@ -89,13 +89,13 @@ class Agent:
             self._out += encode.echo_request(0)
 
     def hand(self, packets: list[Handed]) -> None:
-        """Packet-ins."""
+        """Send packet-ins, unless too much output is waiting."""
         for port, cookie, frame in packets if self.ready else ():
             if len(self._out) < MOST_WAITING:
                 self._out += words.packet_in(port, cookie, frame, self._length)
 
     def port_changed(self, info: PortInfo) -> None:
-        """A port has gone up or down."""
+        """Report a port that has gone up or down."""
         if self.ready:
             self._out += words.port_status(PortChange.MODIFIED, info)
 
@@ -116,7 +116,8 @@ class Agent:
                 self._out += words.refusal(xid, str(refused), message)
 
     def _greet(self, message: bytes, xid: int) -> None:
-        """Version 1.3, or none (6.3.1). A controller that speaks more speaks 1.3 too; one that does not will say so."""
+        """Handle the hello: version 1.3 or none (6.3.1). A controller of a higher version is expected to speak 1.3 too;
+        otherwise it reports an error."""
         if message[1] != ofproto.OFPT_HELLO:
             self.lost = "the first message is no hello"
         elif message[0] < ofproto.OFP_VERSION:
@@ -156,7 +157,7 @@ class Agent:
             return words.features(xid, Features(self.bridge.dpid, TABLES, 0))
         if kind == ofproto.OFPT_GET_CONFIG_REQUEST:
             return words.config(xid, self._flags, self._length)
-        if kind == ofproto.OFPT_BARRIER_REQUEST:  # all that came before has been done
+        if kind == ofproto.OFPT_BARRIER_REQUEST:  # everything before the barrier has been done
             return words.message(ofproto.OFPT_BARRIER_REPLY, xid)
         return b""
 
@@ -165,7 +166,7 @@ class Agent:
             raise RefusedError("OFPBRC_IS_SLAVE")
 
     def _become(self, intent: AskRole) -> RoleState:
-        """6.3.6: an election older than the last one known is refused."""
+        """Take on a role (6.3.6). Raises `RefusedError` for a generation older than the last one known."""
         if intent.role in (Role.MASTER, Role.SLAVE):
             known = self._known_generation
             if known is not None and (intent.generation - known) & 0xFFFFFFFFFFFFFFFF >= 1 << 63:

@@ -9,7 +9,7 @@ from typing import Any
 from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, UDP, Field
 
 HEADERS = {ETH_IPV4: 14 + 20 + 8, ETH_IPV6: 14 + 40 + 8}
-"""Bytes of Ethernet, IP and UDP headers by eth_type."""
+"""Length of Ethernet, IP and UDP headers in bytes, by `eth_type`."""
 
 _ATTRIBUTES: dict[int, dict[Field, str]] = {
     version: {
@@ -24,7 +24,7 @@ _ETHERNET: dict[Field, str] = {name: name for name in ("eth_type", "eth_src", "e
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """An Ethernet frame with a UDP datagram; with another `eth_type` or `ip_proto` the fields of the missing headers
+    """An Ethernet frame with a UDP datagram. With another `eth_type` or `ip_proto`, the fields of the missing headers
     mean nothing. Values are the numbers of the match fields."""
 
     eth_src: int
@@ -39,7 +39,7 @@ class Packet:
     ip_dscp: int = 0
 
     def field(self, name: Field) -> int | None:
-        """The value of a match field (not `in_port`); None if the packet has no such header."""
+        """Return the value of a match field (not `in_port`), or None if the packet has no such header."""
         attribute = _ATTRIBUTES.get(self.eth_type, _ETHERNET).get(name)
         if attribute is None or (name.startswith("udp") and self.ip_proto != UDP):
             return None
@@ -47,13 +47,14 @@ class Packet:
         return value
 
     def rewritten(self, fields: Mapping[Field, int]) -> Packet:
-        """With other values in these fields; those of headers it has not are left out, as a switch does."""
+        """Return the packet with other values in these fields. Fields of headers that it lacks are skipped, as a switch
+        does."""
         names = _ATTRIBUTES.get(self.eth_type, _ETHERNET)
         changes: dict[str, Any] = {names[name]: value for name, value in fields.items() if self.field(name) is not None}
         return replace(self, **changes) if changes else self
 
     @property
     def size(self) -> int:
-        """Bytes on the link, without frame check sequence."""
+        """Length on the link in bytes, without the frame check sequence."""
         without = 8 if self.eth_type in HEADERS and self.ip_proto != UDP else 0
         return HEADERS.get(self.eth_type, 14) - without + len(self.payload)

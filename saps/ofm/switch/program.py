@@ -1,4 +1,4 @@
-"""The process of `saps switches`: all switches of a topology, until SIGTERM or SIGINT, and orders on standard input."""
+"""Runs `saps switches`: all switches of a topology, until SIGTERM or SIGINT, with orders on standard input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 def run(topology: Topology, controller: Address, ports: Address, capacity: int | None, log_level: str) -> int:
-    """Run the switches. Returns the exit status; raises `SettingError` if a port cannot be had."""
+    """Run the switches and return the exit status. Raises `SettingError` if a port is not available."""
     configure_logging(log_level)
     return process.run(lambda stop: _serve(topology, controller, ports, capacity, stop))
 
@@ -41,7 +41,7 @@ async def _serve(
 
 
 def ready_line(switches: SoftwareSwitches) -> str:
-    """What a script waits for: how many switches, and where each host's port takes frames."""
+    """Return the line that a script waits for: the number of switches, and the address of each host's port."""
     hosts = " ".join(f"{name}={Address(*at)}" for name, at in switches.attachments.items())
     return f"ready switches={len(switches.network.bridges)} {hosts}".rstrip()
 
@@ -53,7 +53,7 @@ async def _orders(switches: SoftwareSwitches) -> None:
 
 
 def order(switches: SoftwareSwitches, line: str) -> Any:
-    """Carry out one order. Returns what is to be answered."""
+    """Carry out one order and return the answer."""
     verb, *names = line.split()[:4] or [""]
     try:
         if verb in ("down", "up") and (len(names) == 2 or (len(names) == 3 and names[2].isdigit())):
@@ -70,7 +70,7 @@ def order(switches: SoftwareSwitches, line: str) -> Any:
 
 
 def status(switches: SoftwareSwitches) -> dict[str, Any]:
-    """Each switch's tables and ports in numbers."""
+    """Return each switch's tables and ports in numbers."""
     network = switches.network
     names = {switch.datapath_id: switch.name for switch in network.topology.switches}
     found = {}

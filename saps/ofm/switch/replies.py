@@ -1,4 +1,5 @@
-"""What a switch answers, as OpenFlow 1.3 messages (OpenFlow 1.3.5, 7.2 to 7.4). Pure; the layouts are the codec's."""
+"""Encodes a switch's answers as OpenFlow 1.3 messages (OpenFlow 1.3.5, 7.2 to 7.4). Pure; the layouts are the
+codec's."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from saps.ofm.openflow.values import Features, PortChange, PortInfo, RoleState
 from saps.ofm.switch.counters import Count, MeterCount, PortCount
 
 LONGEST = 60_000
-"""Bytes of lists in one message; longer ones are divided."""
+"""Most bytes of a list in one message; longer lists are divided."""
 QUOTED = 64
-"""Bytes of a refused message that the error repeats (7.4.4)."""
+"""Most bytes of a refused message that the error repeats (7.4.4)."""
 NO_BUFFER = 0xFFFFFFFF
 _CODES: dict[str, tuple[int, int]] = {
     name: (kind, getattr(ofproto, name))
@@ -33,47 +34,48 @@ _CODES: dict[str, tuple[int, int]] = {
 
 
 def message(kind: int, xid: int, body: bytes = b"") -> bytes:
-    """7.1."""
+    """Return a message with its header (7.1)."""
     return struct.pack(ofproto.OFP_HEADER_PACK_STR, ofproto.OFP_VERSION, kind, 8 + len(body), xid) + body
 
 
 def refusal(xid: int, name: str, refused: bytes) -> bytes:
-    """The error that answers a message, by the name of its code."""
+    """Return the error that answers a refused message, by the name of its code."""
     return message(ofproto.OFPT_ERROR, xid, struct.pack("!HH", *_CODES[name]) + refused[:QUOTED])
 
 
 def features(xid: int, found: Features) -> bytes:
-    """7.3.1."""
+    """Return a features reply (7.3.1)."""
     able = ofproto.OFPC_FLOW_STATS | ofproto.OFPC_PORT_STATS | ofproto.OFPC_GROUP_STATS | ofproto.OFPC_TABLE_STATS
     body = struct.pack(ofproto.OFP_SWITCH_FEATURES_PACK_STR, found.dpid, 0, found.tables, found.auxiliary, able, 0)
     return message(ofproto.OFPT_FEATURES_REPLY, xid, body)
 
 
 def config(xid: int, flags: int, length: int) -> bytes:
-    """7.3.2."""
+    """Return a configuration reply (7.3.2)."""
     return message(ofproto.OFPT_GET_CONFIG_REPLY, xid, struct.pack("!HH", flags, length))
 
 
 def role(xid: int, state: RoleState) -> bytes:
-    """7.3.9."""
+    """Return a role reply (7.3.9)."""
     body = struct.pack(ofproto.OFP_ROLE_REQUEST_PACK_STR, state.role, state.generation)
     return message(ofproto.OFPT_ROLE_REPLY, xid, body)
 
 
 def packet_in(port: int, cookie: int, frame: bytes, length: int) -> bytes:
-    """7.4.1; at most `length` bytes of the frame. Copies come from the actions of entries, never from a miss."""
+    """Return a packet-in with at most `length` bytes of the frame (7.4.1). Copies come from the actions of entries,
+    never from a table miss."""
     reason = ofproto.OFPR_ACTION
     head = struct.pack(ofproto.OFP_PACKET_IN_PACK_STR, NO_BUFFER, len(frame), reason, 0, cookie)
     return message(ofproto.OFPT_PACKET_IN, 0, head + match_bytes(Match.of(in_port=port)) + bytes(2) + frame[:length])
 
 
 def port_status(change: PortChange, info: PortInfo) -> bytes:
-    """7.4.3."""
+    """Return a port status message (7.4.3)."""
     return message(ofproto.OFPT_PORT_STATUS, 0, struct.pack("!B7x", change.value) + port(info))
 
 
 def parts(xid: int, kind: int, entries: Iterable[bytes]) -> Iterator[bytes]:
-    """A multipart reply (7.3.5), in as many messages as it needs."""
+    """Yield a multipart reply (7.3.5), divided into as many messages as needed."""
     body = b""
     for entry in entries:
         if body and len(body) + len(entry) > LONGEST:
@@ -92,13 +94,13 @@ def _part(xid: int, kind: int, body: bytes, *, more: bool) -> bytes:
 
 
 def maker(name: str, model: str, version: str, serial: str) -> bytes:
-    """7.3.5.1."""
+    """Return the entry of a description reply (7.3.5.1)."""
     texts = (text.encode()[:31] for text in (name, model, version, serial, ""))
     return struct.pack(ofproto.OFP_DESC_PACK_STR, *texts)
 
 
 def port(info: PortInfo) -> bytes:
-    """7.2.1."""
+    """Return a port description (7.2.1)."""
     state = 0 if info.up else ofproto.OFPPS_LINK_DOWN
     mac, name = info.mac.to_bytes(6, "big"), info.name.encode()[:15]
     speeds = (0, 0, 0, 0, info.speed, info.speed)
@@ -106,14 +108,14 @@ def port(info: PortInfo) -> bytes:
 
 
 def port_count(number: int, count: PortCount, dropped: int, seconds: float) -> bytes:
-    """7.3.5.6."""
+    """Return the counters of a port (7.3.5.6)."""
     received, sent = count.received, count.sent
     numbers = (received.packets, sent.packets, received.bytes, sent.bytes, dropped, 0, 0, 0, 0, 0, 0, 0)
     return struct.pack(ofproto.OFP_PORT_STATS_PACK_STR, number, *numbers, *_time(seconds))
 
 
 def flow_count(flow: Flow, count: Count, seconds: float) -> bytes:
-    """7.3.5.2."""
+    """Return a flow entry with its counters (7.3.5.2)."""
     match = match_bytes(flow.match)
     apply = instruction_bytes(flow)
     head = struct.pack(
@@ -133,19 +135,19 @@ def flow_count(flow: Flow, count: Count, seconds: float) -> bytes:
 
 
 def aggregate(counts: Iterable[Count]) -> bytes:
-    """7.3.5.3."""
+    """Return the summed counters of flow entries (7.3.5.3)."""
     found = list(counts)
     packets, size = sum(count.packets for count in found), sum(count.bytes for count in found)
     return struct.pack("!QQI4x", packets, size, len(found))
 
 
 def table(number: int, active: int, matched: int, missed: int) -> bytes:
-    """7.3.5.4."""
+    """Return the counters of a table (7.3.5.4)."""
     return struct.pack(ofproto.OFP_TABLE_STATS_PACK_STR, number, active, matched + missed, matched)
 
 
 def group(entry: Group) -> bytes:
-    """7.3.5.10."""
+    """Return a group description (7.3.5.10)."""
     buckets = b"".join(map(bucket_bytes, entry.buckets))
     return (
         struct.pack(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, 8 + len(buckets), KIND_NUMBERS[entry.kind], entry.id)
@@ -154,7 +156,8 @@ def group(entry: Group) -> bytes:
 
 
 def group_count(entry: Group, users: int, count: Count) -> bytes:
-    """7.3.5.9. Every bucket of an ALL or INDIRECT group has got what the group has; those of others are not counted."""
+    """Return the counters of a group (7.3.5.9). Every bucket of an ALL or INDIRECT group has received all packets of
+    the group. Buckets of other groups are not counted."""
     each = (count.packets, count.bytes) if entry.kind in (GroupKind.ALL, GroupKind.INDIRECT) else (NO_COUNT, NO_COUNT)
     buckets = struct.pack("!QQ", *each) * len(entry.buckets)
     head = struct.pack(
@@ -164,18 +167,18 @@ def group_count(entry: Group, users: int, count: Count) -> bytes:
 
 
 def meter(entry: Meter) -> bytes:
-    """7.3.5.13."""
+    """Return a meter's configuration (7.3.5.13)."""
     flags = ofproto.OFPMF_PKTPS | (ofproto.OFPMF_BURST if entry.burst else 0)
     band = struct.pack("!HHII4x", ofproto.OFPMBT_DROP, 16, entry.rate, entry.burst)
     return struct.pack(ofproto.OFP_METER_CONFIG_PACK_STR, 8 + len(band), flags, entry.id) + band
 
 
 def meter_count(number: int, users: int, count: MeterCount) -> bytes:
-    """7.3.5.12. How long it has been there is not kept."""
+    """Return the counters of a meter (7.3.5.12). Its duration is not kept."""
     head = struct.pack(ofproto.OFP_METER_STATS_PACK_STR, number, 56, users, count.came.packets, count.came.bytes, 0, 0)
     return head + struct.pack("!QQ", count.dropped.packets, count.dropped.bytes)
 
 
 def _time(seconds: float) -> tuple[int, int]:
-    """Whole seconds, and nanoseconds."""
+    """Return whole seconds and the remaining nanoseconds."""
     return int(seconds), int(seconds % 1 * 1e9)

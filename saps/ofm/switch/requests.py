@@ -1,7 +1,7 @@
-"""What a controller sends to a switch, as values (OpenFlow 1.3.5, 7.2 and 7.3). Pure.
+"""Decodes a controller's messages to a switch into values (OpenFlow 1.3.5, 7.2 and 7.3). Pure.
 
-What a switch must refuse is raised as `RefusedError`, by the name of the specification's error code; bytes that are no
-message as `MalformedError`.
+A message that a switch must refuse raises `RefusedError` with the name of the specification's error code; so does a
+malformed one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from saps.ofm.openflow.values import Role
 from saps.ofm.switch.switch import TABLES, RefusedError
 
 ANY = 0xFFFFFFFF
-"""`OFPP_ANY`, `OFPG_ANY`, `OFP_NO_BUFFER`."""
+"""`OFPP_ANY`, `OFPG_ANY` and `OFP_NO_BUFFER`."""
 ALL_GROUPS = 0xFFFFFFFC
 """`OFPG_ALL`."""
 ALL_METERS = 0xFFFFFFFF
@@ -40,8 +40,8 @@ EVERYTHING = Match()
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which flow entries a request is about (6.4): those with the cookie in the bits of its mask, of which some action
-    goes to the port and to the group, unless they are `ANY`."""
+    """The flow entries that a request selects (6.4). They match `match` non-strictly, and their cookies equal `cookie`
+    in the bits of `mask`. Some action outputs to `port` and some action to `group`, unless these are `ANY`."""
 
     table: int = ALL_TABLES
     match: Match = EVERYTHING
@@ -59,7 +59,7 @@ class FlowMod:
     flow: Flow
     which: Which
     reset: bool
-    """Counters begin anew."""
+    """Whether the counters are reset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class PacketOut:
 
 @dataclass(frozen=True, slots=True)
 class SetConfig:
-    """How much of a packet a packet-in carries (7.3.2)."""
+    """Set the length of packets in packet-ins (7.3.2)."""
 
     flags: int
     length: int
@@ -97,7 +97,7 @@ class SetConfig:
 
 @dataclass(frozen=True, slots=True)
 class AskRole:
-    """7.3.9."""
+    """Ask for a role (7.3.9)."""
 
     role: Role
     generation: int
@@ -105,7 +105,7 @@ class AskRole:
 
 @dataclass(frozen=True, slots=True)
 class Multipart:
-    """A question for lists (7.3.5); `which` only of flow entries, `number` of a port, group or meter."""
+    """Request a list (7.3.5). `which` selects flow entries; `number` selects a port, group or meter."""
 
     kind: int
     which: Which = field(default_factory=Which)
@@ -114,21 +114,21 @@ class Multipart:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A message without a body that matters: hello, echo reply, features, configuration or barrier request."""
+    """A message whose body does not matter: hello, echo reply, features, configuration or barrier request."""
 
     kind: int
 
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """To be answered with its data."""
+    """An echo request, to be answered with its data."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """The controller reports an error (7.4.4)."""
+    """An error that the controller reports (7.4.4)."""
 
     kind: int
     code: int
@@ -140,7 +140,7 @@ Intent: TypeAlias = (
 
 
 def read(message: bytes) -> Intent:
-    """What a complete message asks for. Raises `RefusedError` or `MalformedError`, and nothing else."""
+    """Return what a complete message asks for. Raises `RefusedError`, and nothing else."""
     reader = _READERS.get(message[1])
     if reader is None:
         raise RefusedError("OFPBRC_BAD_TYPE")
@@ -173,7 +173,7 @@ def _flow_mod(message: bytes) -> FlowMod:
 
 
 def _instructions(message: bytes, start: int, table: int) -> Instructions:
-    """Those of a flow of a table."""
+    """Return the instructions of a flow of a table. Raises `RefusedError` for unsupported ones."""
     found = read_instructions(message, start, len(message))
     if found is None:
         raise RefusedError("OFPBIC_UNSUP_INST")

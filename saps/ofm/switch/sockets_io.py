@@ -1,7 +1,7 @@
-"""Software switches on real sockets: TCP to the controller, and a UDP socket for each port with a host.
+"""Runs software switches on real sockets: TCP to the controller, and a UDP socket for each port with a host.
 
-A host's port carries one Ethernet frame in each datagram, as QEMU's dgram netdev does. Whoever has sent there last is
-the host: there is no authentication, so the sockets belong on loopback or in a network you trust.
+A host's port carries one Ethernet frame in each datagram, as QEMU's dgram netdev does. The last sender to the socket
+counts as the host. There is no authentication, so the sockets belong on loopback or in a trusted network.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from saps.ofm.switch.topologies import Topology
 logger = logging.getLogger(__name__)
 
 RETRY_FIRST, RETRY_LAST = 0.2, 2.0
-"""Seconds between two attempts to reach the controller; they double."""
+"""First and longest pause in seconds between two attempts to reach the controller; the pause doubles."""
 TICK = 0.5
-"""Seconds between looks at the clock."""
+"""Period of timer checks in seconds."""
 MOST_UNSENT = 4 << 20
-"""Bytes waiting for the controller at which packet-ins are thrown away."""
+"""Bytes waiting in the transport at which the connection to a slow controller is aborted."""
 
 
 class SoftwareSwitches:
@@ -36,7 +36,7 @@ class SoftwareSwitches:
     def __init__(self, topology: Topology, controller: tuple[str, int], capacity: int | None = None) -> None:
         self.network = SoftwareNetwork(topology, self._deliver, self._hand, self._changed, capacity)
         self.attachments: dict[str, tuple[str, int]] = {}
-        """Where each host's port takes frames, by the host's name."""
+        """Address of each host's port, by the host's name."""
         self._controller = controller
         self._loop = asyncio.get_running_loop()
         self._cables: dict[str, _Cable] = {}
@@ -45,8 +45,8 @@ class SoftwareSwitches:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> None:
-        """Open the hosts' ports, one after the other from `port` on, or any that are free with 0; and begin to connect
-        to the controller. Raises OSError if a port cannot be had."""
+        """Open the hosts' ports on consecutive numbers from `port` on (0: any free ports), and begin to connect to the
+        controller. Raises `OSError` if a port is not available."""
         for number, each in enumerate(self.network.topology.hosts):
             at = (host, port + number if port else 0)
             made = partial(_Cable, partial(self._arrive, each.name))
@@ -65,7 +65,7 @@ class SoftwareSwitches:
             cable.close()
 
     def restart(self, dpid: int) -> None:
-        """A switch loses its tables and its connection, and comes back."""
+        """Restart a switch: it loses its tables and its connection, and reconnects."""
         self.network.bridges[dpid].restart()
         if (channel := self._channels.get(dpid)) is not None:
             channel.abort()
@@ -76,7 +76,7 @@ class SoftwareSwitches:
 
     @property
     def connected(self) -> int:
-        """Switches whose controller has said hello."""
+        """Number of switches whose controller has said hello."""
         return sum(channel.agent.ready for channel in self._channels.values())
 
     # ---- frames
@@ -106,7 +106,7 @@ class SoftwareSwitches:
     # ---- the controller
 
     async def _keep_connected(self, dpid: int) -> None:
-        """Connect, and again when it ends: the tables stay meanwhile (fail-secure mode, 6.4)."""
+        """Connect, and reconnect after each end. The tables stay meanwhile (fail-secure mode, 6.4)."""
         pause, bridge, said = RETRY_FIRST, self.network.bridges[dpid], False
         while True:
             agent = Agent(bridge, partial(self.network.send, dpid))
@@ -130,7 +130,7 @@ class SoftwareSwitches:
             pause = min(2 * pause, RETRY_LAST)
 
     async def _attend(self, channel: _Channel) -> None:
-        """Pass on the time, until the connection ends."""
+        """Pass on the time until the connection ends."""
         last = self._loop.time()
         while not channel.ended.is_set():
             try:
@@ -139,7 +139,7 @@ class SoftwareSwitches:
             except TimeoutError:
                 pass
             now = self._loop.time()
-            channel.agent.tick(min(now - last, 4 * TICK))  # a loop that was held up has heard nothing meanwhile
+            channel.agent.tick(min(now - last, 4 * TICK))  # limited, as a blocked loop has received nothing meanwhile
             last = now
             channel.flush()
 
@@ -167,7 +167,7 @@ class _Channel(asyncio.Protocol):
         self.ended.set()
 
     def flush(self) -> None:
-        """Write what the agent has to say."""
+        """Write the agent's output. Close the transport once the agent is lost."""
         out, transport = self.agent.take(), self._transport
         if transport is None or transport.is_closing():
             return
@@ -180,12 +180,12 @@ class _Channel(asyncio.Protocol):
             transport.abort()
 
     def close(self) -> None:
-        """End it."""
+        """Close the transport after its output is written."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """End it at once."""
+        """Close the transport at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -197,7 +197,7 @@ class _Cable(asyncio.DatagramProtocol):
         self._arrived = arrived
         self._transport: asyncio.DatagramTransport | None = None
         self._host: tuple[str, int] | None = None
-        """Who has sent a frame last."""
+        """Address of the last sender of a frame."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.DatagramTransport, transport)
@@ -207,7 +207,7 @@ class _Cable(asyncio.DatagramProtocol):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it takes frames."""
+        """The address at which the port takes frames."""
         assert self._transport is not None
         host, port = self._transport.get_extra_info("sockname")[:2]
         return host, port
@@ -220,11 +220,11 @@ class _Cable(asyncio.DatagramProtocol):
         logger.debug("a host's port: %s", exc)  # the host is gone: frames to it are lost
 
     def send(self, frame: bytes) -> None:
-        """Send a frame to the host, if one has shown itself."""
+        """Send a frame to the host, if one has sent before."""
         if self._transport is not None and self._host is not None:
             self._transport.sendto(frame, self._host)
 
     def close(self) -> None:
-        """Take no more frames."""
+        """Close the socket."""
         if self._transport is not None:
             self._transport.close()

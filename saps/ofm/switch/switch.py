@@ -1,7 +1,7 @@
-"""A software OpenFlow 1.3 switch: tables of flows, groups ALL, SELECT, FAST_FAILOVER and INDIRECT, meters, rewrites,
-reserved ports, counters (OpenFlow 1.3.5, 5).
+"""A software OpenFlow 1.3 switch: flow tables, groups (ALL, SELECT, FAST_FAILOVER, INDIRECT), meters, rewrites,
+reserved ports and counters (OpenFlow 1.3.5, 5).
 
-It has no ports or clock of its own: `receive` says what comes out where, and the caller carries it there.
+It has no ports or clock of its own: `receive` returns what leaves by which port, and the caller carries it there.
 """
 
 from __future__ import annotations
@@ -42,24 +42,25 @@ from saps.ofm.switch.counters import Count, Meters, PortCount
 from saps.ofm.switch.packets import Packet
 
 TABLES = 254
-"""Tables of a switch, as many as Open vSwitch offers to controllers."""
+"""Number of tables of a switch, as many as Open vSwitch offers to controllers."""
 
 Copies: TypeAlias = list[tuple[int, Packet]]
-"""(port, packet) in the order sent; the ports may be `CONTROLLER` and `LOCAL`."""
+"""Pairs (port, packet) in the order sent. A port may be `CONTROLLER` or `LOCAL`."""
 
 Normal: TypeAlias = Callable[[int, Packet], Iterable[int]]
-"""A switch's own forwarding: the ports for a packet that came in by a port."""
+"""A switch's own forwarding: returns the output ports for an input port and its packet."""
 
 
 class RefusedError(Exception):
-    """The switch refuses a change, for a reason in the words of OpenFlow's error codes; its tables are as before."""
+    """A change that the switch refuses. The text is the name of OpenFlow's error code; the tables are as before."""
 
 
 class Switch:
-    """One switch. `capacity` is how many flows it has room for, `most_meters` how many meters (None: any number);
-    `normal` serves the output `NORMAL`, which without it drops; `clock`, in seconds and never back, is what meters go
-    by: as long as it stands still a meter lets one burst through; `alive` says whether a port is up, for buckets that
-    watch it."""
+    """One switch.
+
+    `capacity` is the most flows and `most_meters` the most meters (None: no limit). `normal` serves the output
+    `NORMAL`; by default it drops. `clock` is the meters' clock: it returns seconds and never steps back, and while it
+    stands still, a meter passes one burst. `alive` returns whether a port is up, for buckets that watch it."""
 
     def __init__(
         self,
@@ -77,22 +78,22 @@ class Switch:
         self.group_counts: dict[int, Count] = {}
         self.port_counts: dict[int, PortCount] = {}
         self.queued: Counter[tuple[int, int]] = Counter()
-        """Packets sent by (port, queue)."""
+        """Packets sent, by (port, queue)."""
         self.missed: Counter[int] = Counter()
-        """Packets that matched no flow of a table, by its number, and went no further."""
+        """Packets that matched no flow of a table and were dropped, by table number."""
         self._flows: dict[FlowName, Flow] = {}
         self._groups: dict[int, Group] = {}
         self._classifiers: defaultdict[int, Classifier] = defaultdict(Classifier)
 
     @property
     def tables(self) -> Tables:
-        """What is in the tables now."""
+        """The present content of the tables."""
         return Tables(dict(self._flows), dict(self._groups), dict(self.meters.entries))
 
     # -- changes
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Carries out changes in their order. Raises `RefusedError` at the first it refuses; those before it stay."""
+        """Carry out changes in their order. Raises `RefusedError` at the first refused change; those before it stay."""
         for change in changes:
             match change:
                 case PutFlow(flow):
@@ -109,7 +110,7 @@ class Switch:
                 case DropMeter(id):
                     self._drop_meter(id)
                 case Barrier():
-                    pass  # nothing is ever late here
+                    pass  # changes take effect at once
 
     def _put_flow(self, flow: Flow) -> None:
         self._refuse_unknown_groups(flow.actions)
@@ -164,7 +165,7 @@ class Switch:
     # -- packets
 
     def receive(self, port: int, packet: Packet) -> Copies:
-        """What leaves the switch when a packet comes in by a port: each copy with the port it leaves by."""
+        """Handle a packet that comes in by a port. Return each copy that leaves, with its port."""
         self._port(port).received.add(packet)
         way = _Pass(self, port)
         table: int | None = 0
@@ -180,12 +181,12 @@ class Switch:
         return way.copies
 
     def find(self, port: int, packet: Packet) -> Flow | None:
-        """The flow of the first table that a packet matches which comes in by a port."""
+        """Return the flow of the first table that matches a packet which comes in by a port, or None."""
         return self._classifiers[0].find(port, packet)
 
     def execute(self, actions: Iterable[Action], port: int, packet: Packet) -> Copies:
-        """What leaves the switch by a list of actions alone, as for a packet-out; `port`: what `IN_PORT` means there,
-        and `NORMAL` takes for its origin."""
+        """Carry out a list of actions alone, as for a packet-out. Return each copy that leaves, with its port. `port`
+        is the input port for `IN_PORT` and `NORMAL`."""
         way = _Pass(self, port)
         way.run(actions, packet)
         return way.copies
@@ -195,17 +196,17 @@ class Switch:
 
 
 class _Pass:
-    """One packet's way through the switch."""
+    """One packet's pass through the switch."""
 
     def __init__(self, switch: Switch, port: int) -> None:
         self.switch = switch
         self.port = port
         self.copies: Copies = []
         self.queue: int | None = None
-        """Chosen for the outputs that follow, in later tables as well."""
+        """Queue for the outputs that follow, also in later tables."""
 
     def run(self, actions: Iterable[Action], packet: Packet) -> Packet:
-        """Apply-actions: one after the other (5.9). Gives the packet as the next table sees it."""
+        """Apply actions one after the other (5.9). Return the packet as the next table sees it."""
         queue = self.queue
         rewrites: dict[Field, int] = {}
         for action in actions:
@@ -225,14 +226,15 @@ class _Pass:
         return packet.rewritten(rewrites) if rewrites else packet
 
     def group(self, id: int, packet: Packet, queue: int | None) -> None:
-        """Gives each chosen bucket a copy of its own: what buckets rewrite is not seen by what comes after (5.6)."""
+        """Give each chosen bucket a copy of its own: rewrites of buckets do not affect later actions (5.6)."""
         group = self.switch._groups[id]
         self.switch.group_counts[id].add(packet)
         for bucket in _chosen(group, packet, self.switch.alive):
             self.bucket(bucket, packet, queue)
 
     def bucket(self, bucket: Bucket, packet: Packet, queue: int | None) -> None:
-        """A bucket is an action set (5.10): rewrites first, and of several outputs the last, or else the group."""
+        """Execute a bucket as an action set (5.10): rewrites come first. A group takes precedence over outputs, and the
+        last output over earlier ones."""
         onward: Output | ToGroup | None = None
         rewrites: dict[Field, int] = {}
         for action in bucket.actions:
@@ -251,7 +253,7 @@ class _Pass:
             self.output(onward.port, packet.rewritten(rewrites), queue)
 
     def output(self, port: int, packet: Packet, queue: int | None) -> None:
-        """Sends a copy; not out of the port the packet came by, unless as `IN_PORT` (4.5)."""
+        """Send a copy, but not out of the port the packet came by, unless as `IN_PORT` (4.5)."""
         if port == NORMAL:
             for other in self.switch.normal(self.port, packet):
                 self.output(other, packet, queue)
@@ -268,12 +270,12 @@ class _Pass:
 
 
 def _targets(group: Group) -> list[int]:
-    """The groups that a group's buckets hand packets to."""
+    """Return the groups that a group's buckets hand packets to."""
     return [action.group for bucket in group.buckets for action in bucket.actions if isinstance(action, ToGroup)]
 
 
 def _chosen(group: Group, packet: Packet, alive: Callable[[int], bool]) -> Sequence[Bucket]:
-    """The buckets that a group executes."""
+    """Return the buckets that a group executes."""
     if group.kind is GroupKind.SELECT:
         return _selected(group, packet, alive)
     if group.kind is GroupKind.FAST_FAILOVER:
@@ -282,8 +284,8 @@ def _chosen(group: Group, packet: Packet, alive: Callable[[int], bool]) -> Seque
 
 
 def _selected(group: Group, packet: Packet, alive: Callable[[int], bool]) -> list[Bucket]:
-    """The bucket of a SELECT group for this packet: the same for one UDP flow as long as it lives, in proportion to
-    the weights."""
+    """Return the bucket of a SELECT group for this packet, in proportion to the weights. A UDP flow keeps its bucket as
+    long as this is live."""
     flow = f"{packet.ip_src} {packet.ip_dst} {packet.ip_proto} {packet.udp_src} {packet.udp_dst}"
     drawn = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big")
     chosen = _at(group.buckets, drawn)
@@ -297,7 +299,7 @@ def _lives(bucket: Bucket, alive: Callable[[int], bool]) -> bool:
 
 
 def _at(buckets: Sequence[Bucket], drawn: int) -> list[Bucket]:
-    """The bucket in whose share of the weights a number falls; none if all weigh nothing."""
+    """Return the bucket in whose share of the weights a number falls; empty if all weights are 0."""
     point = drawn % (sum(bucket.weight for bucket in buckets) or 1)
     for bucket in buckets:
         point -= bucket.weight

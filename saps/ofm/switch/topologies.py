@@ -1,10 +1,11 @@
-"""Topologies of a lab as values: switches, links, hosts in clusters, and every name, address and port number.
+"""Describes lab topologies as values: switches, links, hosts in clusters, and every name, address and port number.
 
-All of it follows from the description alone, so that a controller, a test and a second process agree unasked:
+Everything follows from the description alone, so that a controller, a test and a second process agree without
+communication:
 
 ====================  =============================================================================================
-host                  ``c<cluster>b<n>``, both counted from 1 data address          ``10.77.<cluster>.<n>/16``, and
-``fd77::<cluster>:<n>/64`` where the lab has IPv6; another
+host                  ``c<cluster>b<n>``, both counted from 1
+data address          ``10.77.<cluster>.<n>/16``, and ``fd77::<cluster>:<n>/64`` where the lab has IPv6; another
                       number than 77 where the description gives a ``network``
 management address    ``10.78.<cluster>.<n>/16``; the switches' namespace is ``10.78.0.1``
 MAC                   ``02:00`` and the four bytes of the data address
@@ -25,29 +26,29 @@ from typing import NamedTuple
 import msgspec
 
 SWITCHES = "switches"
-"""The name of the namespace that all switches share; no host or switch may have it."""
+"""Name of the namespace that all switches share; no host or switch may have it."""
 MANAGEMENT_GATE = "10.78.0.1"
 """Management address of the switches' namespace, where a controller runs."""
 PREFIX = 16
-"""Prefix length of the data and of the management network."""
+"""Prefix length of the data network and of the management network."""
 MOST = 250
 """Most clusters, and most hosts in a cluster."""
 NETWORK = 77
-"""Second byte of the data addresses, unless the description gives another."""
+"""Default second byte of the data addresses."""
 _LONGEST = 15
-"""Bytes of an interface's name."""
+"""Longest name of an interface in bytes."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,6}")
-"""A switch's name: two of them, joined by a hyphen, name an interface (at most 15 bytes)."""
+"""Pattern of a switch's name. Two of them, joined by a hyphen, name an interface (at most 15 bytes)."""
 _SIZED = re.compile(r"(tree|line|ring|full):([0-9]{1,3})x([0-9]{1,3})")
 
 
 class TopologyError(ValueError):
-    """A description that gives no topology; the text says why, in one line."""
+    """A description without a valid topology; the text says why, in one line."""
 
 
 class Switch(NamedTuple):
-    """A switch. `cluster` is the site it stands in, empty for one between sites."""
+    """A switch. `cluster` is its site, empty for a switch between sites."""
 
     name: str
     datapath_id: int
@@ -62,15 +63,15 @@ class Link(NamedTuple):
     b: str
     b_port: int
     inter_cluster: bool
-    """Whether its ends are not in one cluster."""
+    """Whether its ends are in different clusters."""
     spare: bool
-    """Closes a cycle: `NORMAL` traffic never takes it, flow entries may."""
+    """Whether the link closes a cycle: `NORMAL` traffic never takes it, flow entries may."""
     number: int = 1
-    """Which of the parallel links between its two switches, from 1."""
+    """Number among the parallel links between its two switches, from 1."""
 
     @property
     def name(self) -> str:
-        """The interface at `a`'s end; the one at `b`'s is `reverse`."""
+        """The interface at `a`'s end; the one at `b`'s end is `reverse`."""
         return interface(self.a, self.b, self.number)
 
     @property
@@ -79,7 +80,7 @@ class Link(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A host and where it is attached. Its interface at the switch has the host's name, its own is ``eth0``."""
+    """A host and its place. Its interface at the switch has the host's name, its own is ``eth0``."""
 
     name: str
     cluster: str
@@ -92,7 +93,7 @@ class Host(NamedTuple):
 
     @property
     def ip(self) -> str:
-        """Address on the data network, the one through the switches."""
+        """Address on the data network, which runs through the switches."""
         return "10.{}.{}.{}".format(self.network, *self.number)
 
     @property
@@ -101,7 +102,7 @@ class Host(NamedTuple):
 
     @property
     def management(self) -> str:
-        """Address on the management network, which no switch of the lab carries and no counter counts."""
+        """Address on the management network, which bypasses the lab's switches and their counters."""
         return "10.78.{}.{}".format(*self.number)
 
     @property
@@ -110,7 +111,7 @@ class Host(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """What a lab consists of. `text` describes it: `parse` or `from_toml` makes an equal value from it."""
+    """The parts of a lab. `text` describes it: `parse` or `from_toml` makes an equal value from it."""
 
     text: str
     switches: tuple[Switch, ...]
@@ -125,16 +126,17 @@ class Topology(NamedTuple):
         return f"10.{self.network}.0.0/{PREFIX}"
 
     def host(self, name: str) -> Host:
-        """Raises `KeyError` for a name no host has."""
+        """Return the host of this name. Raises `KeyError` for an unknown name."""
         return {host.name: host for host in self.hosts}[name]
 
     def link(self, a: str, b: str, number: int = 1) -> Link:
-        """The link of that number between two switches, in either direction. Raises `KeyError`."""
+        """Return the link of that number between two switches, in either direction. Raises `KeyError` for an unknown
+        link."""
         return {(frozenset((link.a, link.b)), link.number): link for link in self.links}[frozenset((a, b)), number]
 
 
 def interface(here: str, there: str, number: int = 1) -> str:
-    """The interface of a switch at its link of that number to another one."""
+    """Return the interface of a switch at its link of that number to another one."""
     return f"{here}-{there}" if number == 1 else f"{here}-{there}_{number}"
 
 
@@ -150,13 +152,14 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse(text: str) -> Topology:
-    """The topology ``KIND:CLUSTERSxBROKERS`` names: an edge switch ``s<i>`` a cluster, with that many hosts each.
+    """Return the topology that ``KIND:CLUSTERSxBROKERS`` names: one edge switch ``s<i>`` for each cluster, with BROKERS
+    hosts.
 
     - ``tree`` joins the edge switches by one switch, ``core`` (height 2);
     - ``line`` joins each to the next, ``ring`` also the last to the first;
     - ``full`` joins each to all others.
 
-    Raises `TopologyError`."""
+    Raises `TopologyError` for any other text."""
     match = _SIZED.fullmatch(text)
     if match is None:
         raise TopologyError(f"{text!r} is no topology: expected tree:4x2, line:8x1, ring:4x2, full:4x2, or a TOML file")
@@ -174,10 +177,10 @@ def parse(text: str) -> Topology:
 
 
 def from_toml(text: str) -> Topology:
-    """The topology a TOML document describes. Raises `TopologyError`.
+    """Return the topology that a TOML document describes. Raises `TopologyError` that says what is wrong.
 
-    A switch with hosts is a cluster of its own unless `cluster` says otherwise; a link given twice is two parallel
-    ones; `network` (10 to 99) makes the data addresses of labs that shall be joined differ::
+    A switch with hosts is a cluster of its own, unless `cluster` names another. A link given twice stands for two
+    parallel links. `network` (10 to 99) distinguishes the data addresses of labs that shall be joined::
 
         network = 87
         links = [["core", "east"], ["core", "west"], ["core", "west"]]
@@ -231,7 +234,7 @@ def _build(text: str, sites: Mapping[str, _Site], pairs: Sequence[tuple[str, str
 
 
 def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None:
-    """Raises `TopologyError` for names, links and numbers that cannot be."""
+    """Check names, links and numbers. Raises `TopologyError` for the first invalid one."""
     if not sites:
         raise TopologyError("a topology has at least one switch")
     for name, site in sites.items():
@@ -256,8 +259,8 @@ def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None
 
 
 def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[int]:
-    """Places of the links that close a cycle when all are laid in order: without them there is one way between two
-    switches.
+    """Return the positions of the links that close a cycle when all are laid in order. Without them there is one path
+    between any two switches.
 
     Raises `TopologyError` if some switches cannot reach each other at all."""
     root = {name: name for name in sites}
