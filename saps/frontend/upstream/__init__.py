@@ -1,1 +1,1 @@
-"""Joins an existing MQTT broker, the upstream, to the mesh: messages of mapped topics are forwarded both ways."""
+"""Bridges an existing MQTT broker, the upstream, to the mesh: forwards messages of mapped topics both ways."""

@@ -1,4 +1,4 @@
-"""Where the upstream is and who we are there, from a URL: ``mqtts://user:password@broker.example:8883``."""
+"""Parses the URL of the upstream: its address and our credentials, ``mqtts://user:password@broker.example:8883``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
-"""The schemes, and the port of each if the URL has none; ``mqtts`` is TLS."""
+"""Default port by URL scheme; ``mqtts`` means TLS."""
 
 
 class Endpoint(NamedTuple):
-    """An upstream. Its `str` is for logs and has no credentials."""
+    """The address of an upstream, and the credentials for it. `str` and `repr` leave out the credentials, for logs."""
 
     host: str
     port: int
@@ -27,9 +27,9 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
-        """The endpoint of a URL; user and password may be percent-encoded.
+        """Return the endpoint of a URL. User and password may be percent-encoded.
 
-        Raises ValueError, never with the URL in it.
+        Raises `ValueError` for an invalid URL; the text never contains the URL.
         """
         try:
             parts = urlsplit(url)
@@ -50,7 +50,7 @@ class Endpoint(NamedTuple):
 
 
 def url_fault(url: str) -> str | None:
-    """Why `url` cannot name an upstream, or None if it can. The empty text stands for no upstream."""
+    """Return why `url` cannot name an upstream, or None if it can. An empty `url` means no upstream and is valid."""
     try:
         if url:
             Endpoint.parse(url)

@@ -1,12 +1,12 @@
-"""What a bridge forwards, and how it knows a message that has been here before.
+"""Decides which messages a bridge forwards, and detects messages that have crossed it before.
 
-Every bridge has an id. A message that crosses one, either way, carries its id in the user property `MARK` from then
-on (MQTT 5.0, 3.3.2.3.7), and no bridge lets a message with its own id pass. So a message and all its copies cross
-each bridge once at most, whatever lies behind the bridges, and every loop ends: provided that user properties survive.
-Where they do not (MQTT 3.1.1), `Echoes` recognises a copy by its content, within a window of time.
+Every bridge has an id. A message that crosses a bridge in either direction carries the id in the user property `MARK`
+from then on (MQTT 5.0, 3.3.2.3.7). A bridge refuses messages with its own id. A message and all its copies therefore
+cross each bridge at most once, and every loop ends, as long as user properties survive. Where they do not
+(MQTT 3.1.1), `Echoes` recognises a copy by its content within a time window.
 
-A bridge never sees its own imports again as exports, nor, with MQTT 5.0, its own exports as imports: the
-subscriptions on both sides are no-local (3.8.3.1). The drivers see to that.
+A bridge never receives its own imports as exports. With MQTT 5.0, it never receives its own exports as imports either.
+The reason is that the drivers subscribe on both sides with no-local (3.8.3.1).
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from saps.frontend.upstream.mapping import Mapping, to_mesh, to_upstream
 from saps.messages import Message, Properties
 
 MARK = "saps-path"
-"""The user property with the ids of the bridges a message has crossed, in order, joined by spaces."""
+"""User property with the ids of the bridges that a message has crossed, in order, joined by spaces."""
 MAX_HOPS = 64
-"""Bridges a message may cross; a longer path is a forgery or a fault."""
+"""Most bridges that a message may cross; a longer path is forged or faulty."""
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def id_fault(bridge_id: str) -> str | None:
-    """Why `bridge_id` cannot be the id of a bridge, or None if it can. The empty text stands for the default."""
+    """Return why `bridge_id` cannot be the id of a bridge, or None if it can. An empty id means the default and is
+    valid."""
     if bridge_id and _ID.fullmatch(bridge_id) is None:
         return f"{bridge_id!r} must be 1 to 64 letters, digits, '.', '_' or '-'"
     return None
 
 
 class Refusal(Enum):
-    """Why a message is not forwarded."""
+    """The reason why a bridge does not forward a message."""
 
     UNMAPPED = "no mapping has its topic"
     LOOPED = "it has crossed this bridge before, or far too many"
@@ -44,10 +45,12 @@ class Refusal(Enum):
 
 
 class Bridge:
-    """Decides for one broker and one upstream. No I/O; `now` in seconds on any steady clock."""
+    """Decides which messages cross between one broker and one upstream, and counts them. Pure: `now` is in seconds on
+    any monotonic clock."""
 
     def __init__(self, bridge_id: str, mappings: Sequence[Mapping], echo_window: float = 0.0) -> None:
-        """`bridge_id`: unlike that of any other bridge messages can reach. `echo_window`: as for `Echoes`."""
+        """`bridge_id`: must be unique among all bridges that messages can reach. `mappings`: must have no
+        `saps.frontend.upstream.mapping.maps_fault`. `echo_window`: seconds, 0 to disable (`Echoes`)."""
         self.id = bridge_id
         self.mappings = tuple(mappings)
         self.echoes = Echoes(echo_window)
@@ -56,7 +59,7 @@ class Bridge:
         self.refused = dict.fromkeys(Refusal, 0)
 
     def inward(self, message: Message, now: float) -> Message | Refusal:
-        """A message of the upstream, as it is to be published in the mesh; or why not."""
+        """Decide on a message from the upstream. Returns the message to publish in the mesh, or the refusal."""
         mapped = to_mesh(self.mappings, message.topic)
         if mapped is None:
             return self._refuse(Refusal.UNMAPPED)
@@ -70,10 +73,10 @@ class Bridge:
         return self._forwarded(message, mapped.topic, mapped.mapping, path)
 
     def outward(self, message: Message, now: float) -> Message | Refusal:
-        """A message of the mesh, as it is to be published at the upstream; or why not.
+        """Decide on a message from the mesh. Returns the message to publish at the upstream, or the refusal.
 
-        An equal message is an echo only if it came into the mesh by another bridge: what the mesh's own clients publish
-        is never held back.
+        A message can be an echo only if it came into the mesh through another bridge. Publications of the mesh's own
+        clients are never refused as echoes.
         """
         mapped = to_upstream(self.mappings, message.topic)
         if mapped is None:
@@ -100,7 +103,7 @@ class Bridge:
 
 
 def path_of(message: Message) -> tuple[str, ...]:
-    """The ids of the bridges that the message has crossed."""
+    """Return the ids of the bridges that a message has crossed, in order."""
     if message.properties is None:
         return ()
     return tuple(hop for name, value in message.properties.user if name == MARK for hop in value.split())

@@ -1,7 +1,8 @@
-"""Keeps the connection to the upstream, and carries messages between it and the hub as the bridge decides.
+"""Maintains the connection to the upstream, and carries messages between it and the hub as the bridge decides.
 
-At least once both ways, for QoS 1: a message of the upstream is acknowledged when the mesh has confirmed it, a message
-of the mesh leaves the outbox when the upstream has acknowledged it. What is open when a connection breaks is repeated.
+QoS 1 messages are delivered at least once both ways. A message of the upstream is acknowledged when the mesh has
+confirmed it; a message of the mesh leaves the outbox when the upstream has acknowledged it. Messages that are still
+unacknowledged when a connection breaks are sent again.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DRAIN = 5.0
-"""Seconds `Upstream.stop` waits for the upstream to acknowledge what is still in the outbox."""
+"""Seconds that `Upstream.stop` waits for the upstream to acknowledge the rest of the outbox."""
 FIRST_RETRY = 0.5
-"""Seconds before the first new attempt; each further one waits twice as long, up to ``upstream.retry_limit``."""
+"""Seconds before the first attempt to reconnect; the delay doubles with each attempt, up to ``upstream.retry_limit``.
+"""
 HIGH, LOW = 0.5, 0.25
-"""Fill of the outbox at which this broker's publishers are held back, and let go again."""
+"""Fill levels of the outbox above which this broker's publishers are held back, and at which they are released."""
 WINDOW_3_1_1 = 2.0
 """Echo window in seconds with MQTT 3.1.1, unless one is set."""
 
 
 def delays(limit: float, rng: random.Random) -> Iterator[float]:
-    """Seconds to wait before each new attempt: doubled each time up to `limit`, less a random part of up to half."""
+    """Yield the delay in seconds before each attempt to reconnect: doubled each time up to `limit`, then reduced by a
+    random part of up to half."""
     delay = FIRST_RETRY
     while True:
         delay = min(delay, limit)
@@ -62,7 +65,8 @@ class Pressure:
         self._held = False
 
     def look(self, fill: float) -> None:
-        """`fill`: of the outbox, 0 to 1; between `LOW` and `HIGH` all stays as it is."""
+        """Hold or release the publishers according to the `fill` of the outbox (0 to 1). Between `LOW` and `HIGH`
+        nothing changes."""
         held = fill > (LOW if self._held else HIGH)
         if held != self._held:
             self._held = held
@@ -70,12 +74,13 @@ class Pressure:
 
 
 class Upstream:
-    """One broker's bridge to its upstream."""
+    """One broker's bridge to its upstream. `start` begins it, `stop` or `close` ends it."""
 
     def __init__(
         self, hub: Hub, settings: UpstreamSettings, name: str, hold: Callable[[bool], None] = lambda held: None
     ) -> None:
-        """`name` is the broker's. `hold` is called with True when its publishers should wait, then with False.
+        """`name`: name of the broker. `hold` is called with True when the broker's publishers must wait, and with
+        False when they may continue.
 
         Raises `SettingError` for a file that cannot be read.
         """
@@ -87,8 +92,10 @@ class Upstream:
         )
         self.outbox = Outbox(settings.maximum_queued, settings.maximum_queued_bytes)
         self.congested = False
-        """Links to other brokers are congested: QoS 0 of the upstream is dropped, QoS 1 waits there for our PUBACK."""
+        """Whether links to other brokers are congested; the broker sets it. Meanwhile QoS 0 messages of the upstream
+        are dropped, and QoS 1 messages wait at the upstream for our PUBACK."""
         self.dropped_in = 0
+        """QoS 0 messages of the upstream dropped because of congestion."""
         self._hub = hub
         self._pressure = Pressure(hold)
         self._retry_limit = settings.retry_limit
@@ -96,23 +103,23 @@ class Upstream:
         self._publisher = PublisherAgent(hub, self.access.client_id, self._exporter)
         self._link: Link | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
-        """Senders that wait for a message."""
+        """Futures of the senders that wait for a message."""
         self._empty = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
     def start(self) -> None:
-        """Subscribe in the mesh, and begin to connect. To be called once the mesh is joined."""
+        """Subscribe in the mesh, and begin to connect. To be called once, after the broker has joined the mesh."""
         for mapping in self.bridge.mappings:
             if mapping.outwards:
                 self._exporter.subscribe(Subscription(mapping.local, mapping.qos, True, True))
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Send what the outbox holds, as far as the upstream takes it within `DRAIN` seconds, and disconnect."""
+        """Take no more messages, send the rest of the outbox for at most `DRAIN` seconds, and disconnect."""
         if self._task is None or self._stopping:
             return
-        self._stopping = True  # and not only cancelled: a task group that ends with an error swallows that
+        self._stopping = True  # cancelling alone is not enough: a task group that fails swallows the cancellation
         self._exporter.close()
         self._publisher.close()
         self._empty.clear()
@@ -125,7 +132,7 @@ class Upstream:
             await self.close()
 
     async def close(self) -> None:
-        """Disconnect. A second call does nothing."""
+        """Disconnect at once; messages in the outbox are lost. A second call does nothing."""
         self._stopping = True
         task, self._task = self._task, None
         if task is not None:
@@ -136,11 +143,11 @@ class Upstream:
 
     @property
     def connected(self) -> bool:
-        """True once connected and subscribed."""
+        """Whether the bridge is connected and subscribed."""
         return self._link is not None
 
     def describe(self) -> dict[str, Any]:
-        """Counts, for status pages and logs."""
+        """Return the state and counters of the bridge by name, for status pages and logs."""
         return {
             "upstream": str(self.access.endpoint),
             "connected": self.connected,
@@ -165,7 +172,7 @@ class Upstream:
                     await self._serve(link, first)
             except* aiomqtt.MqttError as group:
                 error = _cause(group)
-            except* Exception as group:  # no fault of a library or of one packet may end the bridge
+            except* Exception as group:  # an error in a library or caused by one packet must not end the bridge
                 error = _cause(group)
                 logger.error("the bridge to the upstream %s failed", self.access.endpoint, exc_info=error)
             if self._stopping:
@@ -181,7 +188,8 @@ class Upstream:
             await asyncio.sleep(next(waits))
 
     async def _serve(self, link: Link, first: bool) -> None:
-        """Until the connection breaks: raises `aiomqtt.MqttError`, perhaps in a group."""
+        """Subscribe and send until the connection breaks, then raise `aiomqtt.MqttError`, alone or in a group. `first`:
+        no connection has succeeded before; retained messages are requested and exported."""
         for mapping in self.bridge.mappings:
             if mapping.inwards and (refusal := await link.subscribe(mapping, anew=first)) is not None:
                 logger.error("the upstream %s refuses %r: %s", self.access.endpoint, mapping.remote, refusal)
@@ -221,7 +229,8 @@ class Upstream:
                 return
 
     async def _send(self, link: Link) -> None:
-        """One of as many senders as messages may be in flight. Taking and writing is one step: it keeps the order."""
+        """Send messages from the outbox, each with its acknowledgement. One such sender runs for each message that may
+        be in flight. A sender takes and writes a message without waiting in between, which keeps the order."""
         while True:
             taken = self.outbox.take(self._now())
             if taken is None:
@@ -235,7 +244,7 @@ class Upstream:
                 await link.publish(item.message, lifetime)
             except aiomqtt.MqttError:
                 raise
-            except Exception as error:  # a message that cannot be encoded must not stop those behind it
+            except Exception as error:  # a message that cannot be encoded must not block the next ones
                 logger.error("a message to %r cannot be forwarded: %s", item.message.topic, error)
             self.outbox.settled(ticket)
             self._regulate()
@@ -262,7 +271,8 @@ class Upstream:
 
 
 def access(settings: UpstreamSettings, name: str) -> Access:
-    """How the broker `name` connects. Raises `SettingError` for a file that cannot be read."""
+    """Return the parameters with which the broker `name` connects. Raises `SettingError` for a file that cannot be
+    read."""
     endpoint = Endpoint.parse(settings.url)
     password = endpoint.password
     if settings.password_file:
@@ -301,7 +311,7 @@ def _unreadable(path: str, error: Exception) -> str:
 
 
 def _cause(group: BaseExceptionGroup[Any]) -> BaseException:
-    """The first of the errors, with what caused it if that says more."""
+    """Return the first error of a group, or its cause if it has one."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""What has crossed the bridge lately, for upstreams that strip the marks by which an echo is known."""
+"""Remembers the messages that crossed the bridge recently, to detect echoes where the upstream strips bridge ids."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 CAPACITY = 65_536
-"""Crossings remembered (about 200 bytes each); beyond it the oldest is forgotten before its time."""
+"""Most crossings remembered (about 200 bytes each); the oldest is forgotten first, even within the window."""
 
 
 class _Crossing(NamedTuple):
@@ -16,14 +16,14 @@ class _Crossing(NamedTuple):
 
 
 class Echoes:
-    """The messages, by local topic and payload, that crossed within the last `window` seconds, and which way.
+    """The messages that crossed within the last `window` seconds, by local topic and payload, with their direction.
 
-    A copy that is delayed for longer than the window, or outlived by `CAPACITY` others, is not recognised; an equal
-    message within the window is taken for a copy. That is the price of having nothing but the content to go by.
+    As only the content identifies a message, there are two errors. A copy delayed for longer than the window, or by
+    more than `CAPACITY` other messages, is not recognised. An equal message within the window counts as a copy.
     """
 
     def __init__(self, window: float, capacity: int = CAPACITY) -> None:
-        """`window` in seconds; 0: nothing is remembered, nothing recognised."""
+        """`window`: seconds; 0 disables the detection. `capacity`: most crossings remembered."""
         self.window = window
         self.capacity = capacity
         self._crossings: OrderedDict[bytes, _Crossing] = OrderedDict()
@@ -32,22 +32,22 @@ class Echoes:
         return len(self._crossings)
 
     def crossed(self, topic: str, payload: bytes, outwards: bool, now: float) -> None:
-        """The message crosses now."""
+        """Remember a message that crosses at `now`, in seconds on the bridge's clock."""
         if not self.window:
             return
         key = _digest(topic, payload)
-        self._crossings.pop(key, None)  # so that the order stays that of the times
+        self._crossings.pop(key, None)  # keeps the crossings in the order of their times
         self._crossings[key] = _Crossing(now, outwards)
         if len(self._crossings) > self.capacity:
             self._crossings.popitem(last=False)
 
     def went_out(self, topic: str, payload: bytes, now: float) -> bool:
-        """True if an equal message went out within the window."""
+        """Return whether an equal message went to the upstream within the window."""
         found = self._find(topic, payload, now)
         return found is not None and found.outwards
 
     def passed(self, topic: str, payload: bytes, now: float) -> bool:
-        """True if an equal message crossed, either way, within the window."""
+        """Return whether an equal message crossed in either direction within the window."""
         return self._find(topic, payload, now) is not None
 
     def _find(self, topic: str, payload: bytes, now: float) -> _Crossing | None:

@@ -1,4 +1,4 @@
-"""The upstream's subscriber agent: it hands on what the mesh has for the upstream."""
+"""The upstream's subscriber agent, which receives the mesh's messages for the upstream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from saps.local.subscriptions import Target
 
 
 class Exporter(SubscriberAgent):
-    """Receives for the upstream."""
+    """A subscriber agent that passes each publication to a function."""
 
     __slots__ = ("take",)
 

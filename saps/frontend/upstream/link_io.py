@@ -1,4 +1,4 @@
-"""One connection to the upstream: aiomqtt, with acknowledgements given by hand, and properties translated."""
+"""One connection to the upstream: aiomqtt with manual acknowledgements, and a translation of properties."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from saps.frontend.upstream.outbox import Receipts
 from saps.messages import Message, Properties
 
 PACKET_CONNECT, PACKET_PUBLISH = 1, 3
-"""Packet types (MQTT 5.0, 2.1.2), by which paho knows the properties that are allowed."""
+"""Packet types (MQTT 5.0, 2.1.2); paho checks by them which properties are allowed."""
 ANSWER = 10.0
-"""Seconds within which the upstream must answer a CONNECT, a SUBSCRIBE or a DISCONNECT."""
+"""Timeout in seconds for the upstream's answer to a CONNECT, a SUBSCRIBE or a DISCONNECT."""
 _quiet = logging.getLogger("saps.frontend.upstream.aiomqtt")
-_quiet.setLevel(logging.CRITICAL)  # what it has to say is raised as well, and logged once by the driver
+_quiet.setLevel(logging.CRITICAL)  # aiomqtt also raises what it logs, and the driver logs that once
 
 
 class Access(NamedTuple):
-    """How to connect."""
+    """The parameters of a connection to the upstream. `repr` leaves out the credentials."""
 
     endpoint: Endpoint
     client_id: str
@@ -41,16 +41,20 @@ class Access(NamedTuple):
     password: str | None
     tls: ssl.SSLContext | None
     mqtt5: bool
+    """Whether to use MQTT 5.0; otherwise MQTT 3.1.1."""
     keepalive: int
+    """Keep Alive in seconds."""
     session_expiry: int
+    """Session Expiry Interval in seconds (MQTT 5.0 only)."""
     in_flight: int
+    """Most QoS 1 messages in flight in each direction."""
 
     def __repr__(self) -> str:
         return f"Access({self.endpoint}, {self.client_id})"
 
 
 class _GroupDelivery(asyncio.Queue[aiomqtt.Message]):
-    """Takes the place of aiomqtt's queue, which is unbounded or drops QoS 1: hands each message on at once."""
+    """Replaces aiomqtt's queue, which is unbounded or drops QoS 1: passes each message on at once."""
 
     def __init__(self, receive: Callable[[Message, int], None], maxsize: int = 0) -> None:
         super().__init__(maxsize)
@@ -64,13 +68,13 @@ class _GroupDelivery(asyncio.Queue[aiomqtt.Message]):
 
 
 class Link:
-    """A connection with a session that the upstream keeps while we are away. Use as an async context manager.
+    """A connection to the upstream, with a session that survives the connection. Use it as an async context manager.
 
-    `aiomqtt.MqttError` is raised by whatever notices that the connection cannot be had, or has broken.
+    Entering, and each method, raises `aiomqtt.MqttError` if the connection fails or has broken.
     """
 
     def __init__(self, access: Access, receive: Callable[[Message, Callable[[], None]], None]) -> None:
-        """`receive` gets each message as it is read, in order, and what to call when the mesh has it."""
+        """`receive` is called with each message in order, and with a function to call when the mesh has the message."""
         self._receive = receive
         self._receipts = Receipts()
         self._open = True
@@ -94,11 +98,11 @@ class Link:
             tls_context=access.tls,
             socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             logger=_quiet,
-            timeout=math.inf,  # by `_answered` instead: aiomqtt's may lose a cancellation that comes with the answer
+            timeout=math.inf,  # `_answered` replaces aiomqtt's timeout, which may lose a cancellation with the answer
             **session,
         )
         self._client.pending_calls_threshold = access.in_flight
-        # aiomqtt acknowledges before its user has seen a message; paho, beneath it, can leave that to us.
+        # aiomqtt acknowledges a message before its user has seen it; paho beneath it leaves that to us on request.
         self._paho = self._client._client
         self._paho.manual_ack_set(True)
         self._loop = asyncio.get_running_loop()
@@ -112,9 +116,9 @@ class Link:
             async with _answered():
                 await self._client.__aenter__()
         except BaseException:
-            self._paho.disconnect()  # aiomqtt leaves it open if no answer came in time
+            self._paho.disconnect()  # aiomqtt leaves the connection open after a timeout
             raise
-        if not self._paho.is_connected():  # aiomqtt forgets a break that follows the answer at once
+        if not self._paho.is_connected():  # aiomqtt loses a disconnect that directly follows the answer
             raise aiomqtt.MqttError("disconnected at once")
         return self
 
@@ -124,9 +128,9 @@ class Link:
             await self._client.__aexit__(*error)
 
     async def subscribe(self, mapping: Mapping, anew: bool) -> str | None:
-        """Subscribe to what the mapping takes in. Returns the upstream's refusal, or None.
+        """Subscribe to the mapping's filter at the upstream. Returns the upstream's refusal, or None.
 
-        `anew`: retained messages are wanted even if the session has the subscription already.
+        `anew`: request retained messages even if the session already has the subscription (MQTT 5.0 only).
         """
         if self._mqtt5:
             handling = SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE if anew else SubscribeOptions.RETAIN_SEND_IF_NEW_SUB
@@ -142,20 +146,21 @@ class Link:
         return "refused" if code >= 0x80 else None
 
     async def publish(self, message: Message, lifetime: int | None) -> None:
-        """Publish; returns when the upstream has it (QoS 1), or when it is written (QoS 0). `lifetime` in seconds."""
+        """Publish a message; return when the upstream has acknowledged it (QoS 1), or when it is written (QoS 0).
+        `lifetime`: Message Expiry Interval in seconds, None for no expiry."""
         properties = _paho_properties(message.properties, lifetime) if self._mqtt5 else None
         await self._client.publish(message.topic, message.payload, message.qos, message.retain, properties)
 
     async def broken(self) -> None:
-        """Wait until the connection breaks: raises `aiomqtt.MqttError`."""
+        """Wait until the connection breaks, then raise `aiomqtt.MqttError`."""
         async for _ in self._client.messages:
             raise AssertionError("messages are handed on, not queued")
 
     def _read(self, max_packets: int = 1) -> MQTTErrorCode:
-        """What reads when the socket has something: `loop_read` of paho, which takes a packet or some at a time.
+        """Read packets when the socket is readable; replaces paho's `loop_read`, which reads one or a few at a time.
 
-        Once the socket has an error uvloop calls its reader one last time: from then on we go on reading by ourselves,
-        through what came before the error to the error, or the break would stay unnoticed.
+        Once the socket has an error, uvloop calls its reader only one last time. From then on this method schedules
+        itself, to read the remaining data up to the error; otherwise the break would stay unnoticed.
         """
         outcome = self._read_some(max_packets)
         connection = self._paho.socket()
@@ -166,11 +171,11 @@ class Link:
         return outcome
 
     def _want_write(self, client: paho.Client, userdata: Any, connection: Any) -> None:
-        """Paho has something to write; called in another thread while it connects."""
+        """Handle paho's request to write. Paho calls this in another thread while it connects."""
         self._loop.call_soon_threadsafe(self._write_when_possible, connection)
 
     def _write_when_possible(self, connection: Any) -> None:
-        if connection.fileno() >= 0 and not self._failed:  # aiomqtt would not ask, and watch a closed socket
+        if connection.fileno() >= 0 and not self._failed:  # aiomqtt itself does not check, and watches a closed socket
             self._loop.add_writer(connection.fileno(), self._paho.loop_write)
 
     def _received(self, message: Message, packet_id: int) -> None:
@@ -178,7 +183,8 @@ class Link:
         self._receive(message, partial(self._confirmed, ticket))
 
     def _confirmed(self, ticket: int) -> None:
-        """Acknowledge, in order; not on another connection, where packet identifiers mean other messages."""
+        """Acknowledge confirmed messages in order. Ignores confirmations after this connection has ended: on the next
+        one the packet identifiers mean other messages."""
         if ticket and self._open:
             for packet_id in self._receipts.confirmed(ticket):
                 self._paho.ack(packet_id, 1)
@@ -186,7 +192,7 @@ class Link:
 
 @asynccontextmanager
 async def _answered() -> AsyncIterator[None]:
-    """What waits inside for an answer. Raises `aiomqtt.MqttError` after `ANSWER` seconds."""
+    """Limit the time of the block to `ANSWER` seconds. Raises `aiomqtt.MqttError` at the timeout."""
     try:
         async with asyncio.timeout(ANSWER):
             yield
@@ -195,7 +201,7 @@ async def _answered() -> AsyncIterator[None]:
 
 
 def _properties(found: PahoProperties | None) -> Properties | None:
-    """What a publication of the upstream says, in our terms."""
+    """Translate the properties of an upstream's publication."""
     if found is None or found.isEmpty():  # type: ignore[no-untyped-call]
         return None
     given: dict[str, Any] = found.__dict__

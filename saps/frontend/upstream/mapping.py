@@ -1,6 +1,6 @@
-"""Which topics are forwarded, in which direction, and under which name on the other side.
+"""Topic mappings: the topics a bridge forwards, their directions, and their names on the other side.
 
-A mapping is a line as Mosquitto's bridges have it (mosquitto.conf(5), "topic"), in the same order of words::
+A mapping is a line as in Mosquitto's bridges (mosquitto.conf(5), "topic"), with the same order of words::
 
     PATTERN [DIRECTION [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]] [retain=keep|drop]
 
@@ -18,31 +18,31 @@ from saps.topics import MAX_TOPIC_BYTES, filter_fault, matches
 
 DIRECTIONS = ("out", "in", "both")
 MAX_QOS = 1
-"""A bridge delivers at least once: QoS 2 ends at it, since neither side can keep the other's half of the exchange."""
+"""Highest QoS of a bridge, which delivers at least once: neither side can keep the other's half of a QoS 2 exchange."""
 _RETAIN = re.compile(r"retain=(\w+)")
 
 
 class Mapping(NamedTuple):
-    """Topics that match `pattern` behind the prefix of each side."""
+    """Maps the topics that match `pattern` after the mesh's prefix to those after the upstream's prefix."""
 
     pattern: str
     direction: str = "both"
-    """``out``: from the mesh to the upstream; ``in``: to the mesh; ``both``."""
+    """``out`` from the mesh to the upstream, ``in`` from the upstream to the mesh, or ``both``."""
     qos: int = MAX_QOS
-    """Highest quality of service, 0 or 1."""
+    """Highest QoS of forwarded messages, 0 or 1."""
     local_prefix: str = ""
     remote_prefix: str = ""
     retain: bool = True
-    """Whether a retained message stays one on the other side."""
+    """Whether a retained message stays retained on the other side."""
 
     @property
     def local(self) -> str:
-        """The filter in the mesh."""
+        """The topic filter in the mesh."""
         return self.local_prefix + self.pattern
 
     @property
     def remote(self) -> str:
-        """The filter at the upstream."""
+        """The topic filter at the upstream."""
         return self.remote_prefix + self.pattern
 
     @property
@@ -55,7 +55,7 @@ class Mapping(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Mapping:
-        """The mapping of a line. Raises ValueError."""
+        """Return the mapping of a line (see the module). Raises `ValueError` that contains the line and its fault."""
         try:
             words = shlex.split(text)
         except ValueError as error:
@@ -95,14 +95,14 @@ class Mapping(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """A message's name and treatment on the other side."""
+    """A message's topic on the other side, and the mapping that gave it."""
 
     topic: str
     mapping: Mapping
 
 
 def to_mesh(mappings: Iterable[Mapping], topic: str) -> Mapped | None:
-    """Where an upstream's message goes in the mesh, or None if nowhere."""
+    """Map a topic of the upstream to the mesh. Returns None if no mapping forwards it."""
     for mapping in mappings:
         if mapping.inwards and matches(mapping.remote, topic):
             return _renamed(topic, mapping, mapping.remote_prefix, mapping.local_prefix)
@@ -110,7 +110,7 @@ def to_mesh(mappings: Iterable[Mapping], topic: str) -> Mapped | None:
 
 
 def to_upstream(mappings: Iterable[Mapping], topic: str) -> Mapped | None:
-    """Where a message of the mesh goes at the upstream, or None if nowhere."""
+    """Map a topic of the mesh to the upstream. Returns None if no mapping forwards it."""
     for mapping in mappings:
         if mapping.outwards and matches(mapping.local, topic):
             return _renamed(topic, mapping, mapping.local_prefix, mapping.remote_prefix)
@@ -120,12 +120,13 @@ def to_upstream(mappings: Iterable[Mapping], topic: str) -> Mapped | None:
 def _renamed(topic: str, mapping: Mapping, old: str, new: str) -> Mapped | None:
     name = new + topic[len(old) :]
     if not name or name.startswith("$") or len(name.encode()) > MAX_TOPIC_BYTES:
-        return None  # ``x/$SYS/y`` may be somebody's topic, but ``$SYS/y`` is a broker's own
+        return None  # a client may own ``x/$SYS/y``, but ``$SYS/y`` belongs to the broker
     return Mapped(name, mapping)
 
 
 def overlap(one: str, other: str) -> bool:
-    """True if some topic name matches both (valid) filters. Topics that begin with ``$`` count as any other."""
+    """Return whether some topic name matches both filters, which must be valid. Topics that begin with ``$`` count
+    like all others."""
     a, b = one.split("/"), other.split("/")
     for left, right in zip(a, b, strict=False):
         if "#" in (left, right):
@@ -137,10 +138,11 @@ def overlap(one: str, other: str) -> bool:
 
 
 def maps_fault(mappings: Sequence[Mapping]) -> str | None:
-    """Why these mappings cannot be used together, or None if they can.
+    """Return why these mappings cannot be used together, or None if they can.
 
-    A topic has one name on the other side: two mappings of one direction must not overlap. And whoever goes in and
-    out again must come back under the name he left with; else a topic that crosses two bridges grows at each turn.
+    1. Each topic has one name on the other side: two mappings of the same direction must not overlap.
+    2. A topic that is mapped in and out again must get its old name back. Otherwise its name would grow with each
+       turn through two bridges.
     """
     for i, one in enumerate(mappings):
         for other in mappings[i + 1 :]:
@@ -157,7 +159,8 @@ def maps_fault(mappings: Sequence[Mapping]) -> str | None:
 
 
 def _inverse(inward: Mapping, outward: Mapping) -> bool:
-    """True if both change names in the same way: the prefixes differ by the same text at their ends, if at all."""
+    """Return whether both mappings change names in the same way: their local prefixes and their remote prefixes differ
+    at most by the same text at the end."""
     a, b = (inward.local_prefix, inward.remote_prefix), (outward.local_prefix, outward.remote_prefix)
     (short_local, short_remote), (long_local, long_remote) = sorted((a, b), key=lambda pair: len(pair[0]))
     rest = long_local.removeprefix(short_local)
@@ -173,7 +176,7 @@ def _named(mapping: Mapping) -> str:
 
 
 def mapping_fault(text: str) -> str | None:
-    """Why `text` is not a mapping, or None if it is one."""
+    """Return why `text` is not a mapping, or None if it is one."""
     try:
         Mapping.parse(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Messages on their way to the upstream, and acknowledgements to it: at least once, in order, in bounded memory."""
+"""Queues messages for the upstream and acknowledgements to it: at least once, in order, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,27 +8,30 @@ from typing import NamedTuple
 from saps.messages import Message
 
 MAX_FRUITLESS = 5
-"""Connections that may end in a row without one acknowledgement before the first message in flight is given up."""
+"""Consecutive connections without an acknowledgement after which the first message in flight is dropped."""
 
 
 class Item(NamedTuple):
-    """One message that waits for the upstream."""
+    """A message for the upstream."""
 
     message: Message
     expires: float | None
-    """When it is too late to send it, on the caller's clock."""
+    """Expiry in seconds on the caller's clock; None for never."""
 
 
 class Outbox:
-    """A queue of messages for the upstream. QoS 1 stays until acknowledged, and is sent again after a reconnect.
+    """A queue of messages for the upstream. A QoS 1 message stays until it is acknowledged, and is sent again after a
+    reconnect.
 
-    While the upstream is away QoS 0 is dropped, as for any client that is away. At the bounds QoS 0 gives way to
-    QoS 1, then the oldest QoS 1 message to the newest. A message at which the upstream hangs up each time is given up
-    after `MAX_FRUITLESS` connections, or it would block all others. Every drop is counted.
+    While the upstream is disconnected, QoS 0 messages are dropped, as for any client. At the bounds, a new QoS 0
+    message is dropped; a new QoS 1 message replaces the oldest waiting messages. If the upstream disconnects
+    `MAX_FRUITLESS` times without an acknowledgement, the first message in flight is dropped, so that it cannot block
+    all others. Every drop is counted.
     """
 
     def __init__(self, capacity: int, capacity_bytes: int) -> None:
-        """Bounds in messages and in payload bytes, over all that waits or is in flight."""
+        """`capacity` in messages and `capacity_bytes` in bytes of payload bound all messages that wait or are in
+        flight."""
         self.capacity = capacity
         self.capacity_bytes = capacity_bytes
         self.connected = False
@@ -44,11 +47,11 @@ class Outbox:
 
     @property
     def fill(self) -> float:
-        """How full it is: 0 empty, 1 at a bound."""
+        """The fill level of the outbox, from 0 (empty) to 1 (at a bound)."""
         return max(len(self) / self.capacity, self._bytes / self.capacity_bytes)
 
     def put(self, item: Item) -> None:
-        """Queue a message, or drop one."""
+        """Queue a message; at the bounds, drop it or older messages."""
         size = len(item.message.payload)
         if size > self.capacity_bytes or (not item.message.qos and (not self.connected or self._full(size))):
             self.dropped += 1
@@ -56,14 +59,15 @@ class Outbox:
         while self._full(size) and self._waiting:
             self._bytes -= len(self._waiting.popleft().message.payload)
             self.dropped += 1
-        if self._full(size):  # all in flight: they are nearer to their end than this one
+        if self._full(size):  # all others are in flight, so that dropping the new message costs least
             self.dropped += 1
             return
         self._waiting.append(item)
         self._bytes += size
 
     def take(self, now: float) -> tuple[int, Item] | None:
-        """The next message to send and its ticket for `settled`; None if nothing waits. Expired ones are left out."""
+        """Take the next message to send. Returns its ticket for `settled` and the message, or None if nothing waits.
+        Expired messages are dropped."""
         while self._waiting:
             item = self._waiting.popleft()
             if item.expires is not None and item.expires <= now:
@@ -76,14 +80,15 @@ class Outbox:
         return None
 
     def settled(self, ticket: int) -> None:
-        """The upstream has the message."""
+        """Forget a message that the upstream has. `ticket`: from `take`."""
         item = self._sent.pop(ticket, None)
         if item is not None:
             self._bytes -= len(item.message.payload)
             self._fruitless = 0
 
     def disconnected(self) -> None:
-        """What was in flight waits again, in its old place, but for QoS 0, of which nobody knows whether it arrived."""
+        """Handle the loss of the connection. QoS 1 messages in flight wait again, in their old order. QoS 0 messages
+        are dropped."""
         self.connected = False
         self._fruitless += bool(self._sent)
         if self._fruitless >= MAX_FRUITLESS:
@@ -101,9 +106,10 @@ class Outbox:
 
 
 class Receipts:
-    """The acknowledgements due to the upstream, in the order of its messages (MQTT 5.0, 4.6), as the mesh confirms.
+    """The acknowledgements due to the upstream. They follow the order of the messages (MQTT 5.0, 4.6), whatever the
+    order in which the mesh confirms those.
 
-    One for each connection: packet identifiers mean nothing on another one.
+    Each connection needs its own `Receipts`, as packet identifiers are valid for one connection.
     """
 
     def __init__(self) -> None:
@@ -114,13 +120,13 @@ class Receipts:
         return len(self._due)
 
     def received(self, packet_id: int) -> int:
-        """A message of QoS 1 has come. Returns its ticket for `confirmed`."""
+        """Register a QoS 1 message that has come. Returns its ticket for `confirmed`."""
         self._tickets += 1
         self._due[self._tickets] = packet_id, False
         return self._tickets
 
     def confirmed(self, ticket: int) -> list[int]:
-        """The mesh has the message. Returns the packet identifiers that may be acknowledged now, in order."""
+        """Note that the mesh has a message. Returns the packet identifiers that may be acknowledged now, in order."""
         packet_id, _ = self._due[ticket]
         self._due[ticket] = packet_id, True
         ready = []
