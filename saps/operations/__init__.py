@@ -1,1 +1,1 @@
-"""What operators do with clients: find, look at, disconnect, ban and follow them; and the record of who did what."""
+"""Lets operators find, inspect, disconnect, ban and follow clients, and records in the audit log who did it."""

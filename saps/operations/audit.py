@@ -1,4 +1,4 @@
-"""The audit log: every change, login and refused login. The latest are in memory; `audit_io` writes all to a file."""
+"""The audit log: changes, logins and refused logins. The latest are in memory; `audit_io` writes all to a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
 
 AUDIT = "audit"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 KEPT = 1000
-"""Changes, and as many logins, that are at hand."""
+"""Most changes, and most logins, kept in memory."""
 LINES, LINES_AT_ONCE = 0.2, 10.0
-"""Refused logins a second of one address that are written, and at once after a pause. The others are counted."""
+"""Rate (a second) and burst of the refused logins of one address that are written. The others are only counted."""
 REFUSALS = frozenset(
     (
         Reason.BAD_USER_NAME_OR_PASSWORD,
@@ -30,44 +30,49 @@ REFUSALS = frozenset(
         Reason.CONNECTION_RATE_EXCEEDED,
     )
 )
-"""Reasons that count as refused logins."""
+"""Reasons for which a refused connection is recorded as a refused login."""
 LOGIN, REFUSED = "login", "login refused"
+"""Values of `Entry.what` for logins; all other values name changes."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line."""
+    """One entry of the audit log."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     broker: str
-    """Where it was asked."""
+    """The broker that took the request."""
     what: str
+    """The action, such as ``drain`` or ``login refused``."""
     who: str | None = None
-    """The user; None: anonymous, or a signal."""
+    """The user; None for an anonymous client or a signal."""
     role: str = ""
+    """The user's role (`saps.operations.roles.Role.word`)."""
     source: str = ""
-    """Address and port; ``signal``."""
+    """Address and port of the client, or ``signal``."""
     subject: str = ""
-    """What it is about: a client, a broker, a topic."""
+    """The client, broker or topic that the action concerns."""
     before: Any = None
+    """The value before the action."""
     after: Any = None
+    """The value after the action."""
     reason: str = ""
-    """Of a refusal."""
+    """The reason for a refusal."""
     left_out: int = 0
-    """Refused logins of the same address since its line before that were not written."""
+    """Refused logins of the same address that were not written since its last entry."""
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON of ``/v1/audit``."""
 
     complete: bool
-    """All brokers have answered."""
+    """Whether all brokers have answered."""
     entries: list[Entry]
-    """The latest first."""
+    """The entries, latest first."""
 
 
 class Audit:
-    """Of one broker. It is the `saps.frontend.mqtt.orders.Witness` of the logins there, and the agent ``!audit``."""
+    """The audit log of one broker: the `saps.frontend.mqtt.orders.Witness` of its logins, and the agent ``!audit``."""
 
     def __init__(
         self,
@@ -76,7 +81,8 @@ class Audit:
         clock: Callable[[], float],
         write: Callable[[Entry], None] = lambda entry: None,
     ) -> None:
-        """`wall`: seconds since 1970; `clock`: seconds, never going back; `write`: writes an entry where it stays."""
+        """`broker`: the broker's name. `wall` returns seconds since 1970; `clock`, seconds of a monotonic clock.
+        `write` stores an entry durably."""
         self._broker = broker
         self._wall = wall
         self._clock = clock
@@ -84,16 +90,16 @@ class Audit:
         self._logins: deque[Entry] = deque(maxlen=KEPT)
         self._lines = Buckets(LINES, LINES_AT_ONCE)
         self._left_out: dict[str, int] = {}
-        """By address; only those whose bucket is not full."""
+        """Refused logins not written since an address's last entry, by address."""
         self._write = write
 
     def remember(self, entries: Iterable[Entry]) -> None:
-        """These were written before the start."""
+        """Keep entries that were written before the start, oldest first."""
         for entry in entries:
             self._keep(entry)
 
     def record(self, what: str, **more: Any) -> None:
-        """Something was changed, or a login came: `Entry`."""
+        """Record an action `what`; `more` are further fields of `Entry`."""
         entry = Entry(at=round(self._wall(), 3), broker=self._broker, what=what, **more)
         self._keep(entry)
         self._write(entry)
@@ -104,19 +110,20 @@ class Audit:
     # ---- logins
 
     def entered(self, connection: Connection) -> None:
-        """A client has its session."""
+        """Record the login of a client that has got its session."""
         session = connection.session
         if session is not None:
             self.record(LOGIN, who=session.user, source=connection.peer, subject=session.client_id)
 
     def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
-        """A client was not let in."""
+        """Record a refused connection, if its reason is one of `REFUSALS`."""
         if reason in REFUSALS:
             words = text or reason.name.lower().replace("_", " ")
             self.refuse(connection.address, who=user, source=connection.peer, subject=client_id, reason=words)
 
     def refuse(self, address: str, **more: Any) -> None:
-        """A login from the address was refused: a line, unless there were too many."""
+        """Record a refused login from an address, or only count it beyond the rate `LINES`. `more`: further fields of
+        `Entry`."""
         now = self._clock()
         if not self._lines.of(address, now).take(now):
             if len(self._left_out) >= KEPT:
@@ -129,7 +136,8 @@ class Audit:
 
     @repeatable
     def latest(self, search: str, most: int, logins: bool) -> Any:
-        """The latest entries with this text in them as plain values, the latest first; with `logins` those, too."""
+        """Return the latest entries that contain the text `search` (in any case) as plain values, latest first. At most
+        `most` entries, and at most `KEPT`. `logins`: include logins and refused logins."""
         text, found = search.encode().lower(), list[Entry]()
         for kept in (self._changes, self._logins) if logins else (self._changes,):
             found += [entry for entry in reversed(kept) if not text or text in msgspec.json.encode(entry).lower()]

@@ -1,4 +1,4 @@
-"""The file of the audit log: JSON lines, appended only."""
+"""Writes the audit log to a file of JSON lines, append only."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from saps.operations.audit import KEPT, Entry
 logger = logging.getLogger(__name__)
 
 TAIL = 512 * 1024
-"""Bytes at the end of the file that are read at the start."""
+"""Bytes at the end of the file from which the broker reads the latest entries when it starts."""
 MODE = 0o600
 
 
 class AuditFile:
-    """An open file, which another program may move away: `reopen` begins a new one."""
+    """An open audit file. Another program may rotate the file; `reopen` then begins a new one."""
 
     def __init__(self, path: Path, later: Callable[[Callable[[], None]], object]) -> None:
-        """`later` runs something soon, once: what is written until then goes in one piece. Raises `OSError`."""
+        """Open or create the file. `later` runs an action once, soon; all entries until then are written together.
+        Raises `OSError`."""
         self._path = path
         self._later = later
         self._lines: list[bytes] = []
         self.lost = 0
-        """Entries that could not be written."""
+        """Entries lost because they could not be written."""
         self._descriptor = self._open()
         self._closed = False
 
@@ -35,7 +36,7 @@ class AuditFile:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, MODE)
 
     def latest(self) -> list[Entry]:
-        """What was written last; lines that are none are left out. Raises `OSError`."""
+        """Return the last entries in the file, oldest first, without invalid lines. Raises `OSError`."""
         with self._path.open("rb") as file:
             begin = max(0, file.seek(0, os.SEEK_END) - TAIL)
             file.seek(begin)
@@ -49,7 +50,7 @@ class AuditFile:
         return found
 
     def write(self, entry: Entry) -> None:
-        """Have an entry written soon. Nothing is written once it is closed."""
+        """Queue an entry to be written soon. Does nothing after `close`."""
         if self._closed:
             return
         if not self._lines:
@@ -57,7 +58,7 @@ class AuditFile:
         self._lines.append(msgspec.json.encode(entry))
 
     def flush(self) -> None:
-        """Write what waits. What cannot be written is lost, counted, and said once."""
+        """Write the queued entries. If that fails, they are lost and counted, and the first failure is logged."""
         lines, self._lines = self._lines, []
         if not lines:
             return
@@ -71,7 +72,7 @@ class AuditFile:
             self.lost += len(lines)
 
     def reopen(self) -> None:
-        """Go on in a file of that name, which may be a new one. If it cannot be opened the old one stays."""
+        """Open the file by its name again, which may create a new one. If that fails, log it and keep the old file."""
         self.flush()
         try:
             opened = self._open()
@@ -82,7 +83,7 @@ class AuditFile:
         self._descriptor = opened
 
     def close(self) -> None:
-        """Write the rest."""
+        """Write the queued entries and close the file."""
         self._closed = True
         self.flush()
         os.close(self._descriptor)

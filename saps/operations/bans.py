@@ -1,8 +1,8 @@
-"""Bans: clients, users and addresses that no broker of the mesh lets in, until a time or until they are lifted.
+"""Bans: clients, users and addresses that no broker of the mesh admits, until a time or until the ban is lifted.
 
-Every broker has all of them. A change goes to all brokers by one call along the overlay; whoever missed it learns of it
-when it compares its table with that of a neighbour (`digest`). Of two changes of the same ban the later one holds at
-all brokers, so tables that have heard of the same changes are equal.
+Every broker has all bans. A change goes to all brokers by one call over the overlay. A broker that missed the change
+learns of it when it compares its table with a neighbour's (`digest`). Of two changes of the same ban, the later one
+holds at all brokers, so that tables with the same changes are equal.
 """
 
 from __future__ import annotations
@@ -18,47 +18,48 @@ from msgspec import Meta
 from saps.agents.api import remote, repeatable
 
 BANS = "bans"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 MOST = 10_000
-"""Bans in force, about 0.5 KiB each."""
+"""Most bans in a table, about 0.5 KiB each."""
 REMEMBERED = 30 * 86400.0
-"""Seconds for which it is remembered that a ban was lifted. A broker that was away for longer brings it back."""
+"""Seconds for which a lifted ban is remembered. A broker that was away for longer brings the ban back."""
 KINDS = ("client", "user", "address")
 FUTURE = 86400.0
-"""Seconds by which another broker's clock may be ahead: what is further ahead is not taken."""
+"""Seconds by which another broker's clock may be ahead; changes from further ahead are refused."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=65535)]
 Text = Annotated[str, Meta(max_length=256)]
 
 
 class Ban(msgspec.Struct, frozen=True, kw_only=True):
-    """One ban, or that it was lifted."""
+    """One ban, in force or lifted."""
 
     kind: Literal["client", "user", "address"]
     name: Name
-    """Of an address: an IP address or a network, ``192.0.2.0/24``."""
+    """Client identifier, user, or an IP address or network (``192.0.2.0/24``)."""
     until: float | None = None
-    """Seconds since 1970; None: until it is lifted."""
+    """End in seconds since 1970; None until the ban is lifted."""
     reason: Text = ""
     by: Text = ""
-    """The user who ordered it."""
+    """The user who ordered this change."""
     at: float
-    """Seconds since 1970. Of two changes the later one holds."""
+    """Time of this change in seconds since 1970. Of two changes the later one holds."""
     broker: str
-    """Where it was ordered."""
+    """The broker at which the change was ordered."""
     lifted: bool = False
+    """Whether the ban has been lifted."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What it is about."""
+        """The ban's kind and name, which identify it."""
         return self.kind, self.name
 
     def holds(self, now: float) -> bool:
-        """Is it in force?"""
+        """Return whether the ban is in force at `now`, in seconds since 1970."""
         return not self.lifted and (self.until is None or self.until > now)
 
     def words(self) -> str:
-        """For the log."""
+        """Return a description of the ban for the log."""
         return f"the {self.kind} {self.name!r} is banned" + (f": {self.reason}" if self.reason else "")
 
 
@@ -70,29 +71,30 @@ class BanList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BanOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an administrator wants."""
+    """An administrator's order to ban a client, a user or an address."""
 
     kind: Literal["client", "user", "address"]
     name: Name
     seconds: Annotated[float, Meta(gt=0, le=100 * 365 * 86400)] | None = None
-    """How long; None: until it is lifted."""
+    """Duration in seconds; None until the ban is lifted."""
     reason: Text = ""
 
 
 class Banned(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of an order to ban, or to lift a ban."""
 
     ban: Ban
     brokers: int
-    """That have it now."""
+    """Brokers that have the change now."""
     disconnected: int
-    """Clients."""
+    """Clients disconnected by the ban."""
     complete: bool
-    """All brokers have answered; those that have not learn of it soon."""
+    """Whether all brokers have answered; the others learn of the change soon."""
 
 
 def named(kind: str, name: str) -> str:
-    """The name as it is kept: addresses in their shortest form. Raises `ValueError`."""
+    """Return the name in the form in which it is kept: addresses and networks in their shortest form. Raises
+    `ValueError` for an invalid address."""
     if kind != "address":
         return name
     network = ip_network(name, strict=False)
@@ -100,9 +102,10 @@ def named(kind: str, name: str) -> str:
 
 
 class _Nets(NamedTuple):
-    """Banned networks by length of prefix, then by first address."""
+    """Banned addresses and networks. `find` costs one lookup for each prefix length in use."""
 
     of: dict[tuple[int, int], dict[IPv4Address | IPv6Address, Ban]]
+    """By IP version and prefix length, then by first address."""
 
     def add(self, ban: Ban) -> None:
         network = ip_network(ban.name)
@@ -124,10 +127,10 @@ class _Nets(NamedTuple):
 
 
 class Bans:
-    """The table of one broker."""
+    """One broker's table of bans."""
 
     def __init__(self, wall: Callable[[], float]) -> None:
-        """`wall`: seconds since 1970."""
+        """`wall` returns seconds since 1970."""
         self._wall = wall
         self._all: dict[tuple[str, str], Ban] = {}
         self._nets = _Nets({})
@@ -137,21 +140,21 @@ class Bans:
         return len(self._all)
 
     def all(self) -> list[Ban]:
-        """Those in force, and those lifted that are remembered, by name."""
+        """Return all bans in the table, by kind and name: those in force, and those over but not forgotten yet."""
         return [self._all[key] for key in sorted(self._all)]
 
     def live(self) -> list[Ban]:
-        """Those in force."""
+        """Return the bans in force, by kind and name."""
         now = self._wall()
         return [ban for ban in self.all() if ban.holds(now)]
 
     def get(self, kind: str, name: str) -> Ban | None:
-        """The ban in force with this name."""
+        """Return the ban in force with this kind and name, or None."""
         ban = self._all.get((kind, name))
         return ban if ban is not None and ban.holds(self._wall()) else None
 
     def banned(self, client: str, user: str | None, address: str) -> Ban | None:
-        """The ban that keeps a client out, if there is one."""
+        """Return a ban in force that applies to a client, its user or its IP address, or None."""
         if not self._all:
             return None
         now = self._wall()
@@ -163,8 +166,9 @@ class Bans:
         return next((ban for ban in found if ban is not None and ban.holds(now)), None)
 
     def put(self, ban: Ban) -> bool:
-        """Take a change, unless there is a later one. False if nothing changes by it. Raises `ValueError` for one
-        that cannot be."""
+        """Apply a change, unless the table has a later one of the same ban. Returns whether the table has changed.
+        Raises `ValueError` if the address is not in its shortest form, the other clock is too far ahead (`FUTURE`), or
+        the table is full."""
         if named(ban.kind, ban.name) != ban.name:
             raise ValueError(f"{ban.name!r} is not the shortest form of the address")
         now, known = self._wall(), self._all.get(ban.key)
@@ -183,7 +187,7 @@ class Bans:
         return True
 
     def forget(self) -> None:
-        """Forget bans that are over, and those lifted long ago."""
+        """Forget the bans that are over, and those lifted more than `REMEMBERED` seconds ago."""
         now = self._wall()
         kept = {key: ban for key, ban in self._all.items() if not _forgotten(ban, now)}
         if len(kept) < len(self._all):
@@ -199,7 +203,7 @@ class Bans:
 
     @property
     def digest(self) -> bytes:
-        """Equal for equal tables."""
+        """A hash of the table, equal for equal tables."""
         if self._digest is None:
             self._digest = blake2b(msgspec.msgpack.encode(self.all()), digest_size=16).digest()
         return self._digest
@@ -212,31 +216,33 @@ def _forgotten(ban: Ban, now: float) -> bool:
 
 
 class BansAgent:
-    """Answers for one broker."""
+    """The agent ``!bans`` of one broker."""
 
     def __init__(self, broker: str, bans: Bans, took: Callable[[list[Ban]], int]) -> None:
-        """`took` is told of changes that were taken; returns how many clients were disconnected."""
+        """`broker`: the broker's name. `took` is called with the changes applied, and returns the number of clients
+        that it disconnected."""
         self._broker = broker
         self._bans = bans
         self._took = took
 
     @remote
     def put(self, values: list[Any]) -> Any:
-        """Take changes: ``[broker, clients disconnected]``."""
+        """Apply changes, given as plain values of `Ban`. Returns ``[broker, clients disconnected]``. Raises
+        `ValueError`."""
         return [self._broker, self.take(msgspec.convert(values, list[Ban]))]
 
     @repeatable
     def compare(self, digest: bytes) -> Any:
-        """None if this broker's table has the same digest; else the table."""
+        """Return None if this broker's table has the same digest, or else the whole table as plain values."""
         self._bans.forget()
         return None if digest == self._bans.digest else msgspec.to_builtins(self._bans.all())
 
     def take(self, bans: Iterable[Ban]) -> int:
-        """Take changes. Returns how many clients were disconnected. Raises `ValueError`."""
+        """Apply changes. Returns the number of clients disconnected. Raises `ValueError` (`Bans.put`)."""
         taken = [ban for ban in bans if self._bans.put(ban)]
         return self._took(taken) if taken else 0
 
     def newer(self, theirs: Iterable[Ban]) -> list[Ban]:
-        """What this table has that others with that one lack."""
+        """Return the bans of this table that the table `theirs` lacks or has in another state."""
         known = {ban.key: ban for ban in theirs}
         return [ban for ban in self._bans.all() if known.get(ban.key) != ban]

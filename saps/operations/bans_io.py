@@ -1,4 +1,4 @@
-"""The file in which a broker keeps the bans: JSON, written whole."""
+"""Reads and writes a broker's file of bans: JSON, always written as a whole."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from saps.runtime.atomic_file import replacing
 
 
 class BanFileError(Exception):
-    """The file cannot be used; the text says why."""
+    """Raised when the file of bans cannot be used; the text gives the reason."""
 
 
 def read_bans(path: Path) -> list[Ban]:
-    """What is in the file; nothing if there is none. Raises `BanFileError`."""
+    """Return the bans in the file, or an empty list if there is no file. Raises `BanFileError`."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=BanList).bans
     except FileNotFoundError:
@@ -27,6 +27,6 @@ def read_bans(path: Path) -> list[Ban]:
 
 
 def write_bans(path: Path, found: BanList) -> None:
-    """Put these in the place of what is there, durably. Raises `OSError`."""
+    """Replace the file's content by these bans, atomically and durably. Raises `OSError`."""
     with replacing(path) as out:
         out.write(msgspec.json.format(msgspec.json.encode(found), indent=1))

@@ -1,4 +1,4 @@
-"""The clients agent: each broker answers for the sessions it has; ``!clients`` asks all of them at once."""
+"""The clients agent: each broker answers for its own sessions; a call to ``!clients`` reaches all brokers."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from saps.messages import Message
 
 CLIENTS = "clients"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 MOST_SHOWN = 200
-"""Subscriptions, messages in flight and queued messages told of one client."""
+"""Most subscriptions, messages in flight and queued messages described of one client."""
 MOST_STARS = 4
-"""Of a pattern, so that no text takes long to compare."""
+"""Most ``*`` in a pattern, which bounds the time of a comparison."""
 
 Wanted = Callable[["Session"], bool]
 
 
 class ClientsAgent:
-    """Answers for one broker."""
+    """The agent ``!clients`` of one broker."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class ClientsAgent:
         wall: Callable[[], float],
         transport: Callable[[Connection], str],
     ) -> None:
-        """`broker`: its name. `wall`: seconds since 1970. `transport`: how a client is connected: ``TCP``, ``TLS``,
-        ``Web``."""
+        """`broker`: the broker's name. `wall` returns seconds since 1970. `transport` returns a connection's kind:
+        ``TCP``, ``TLS`` or ``Web``."""
         self._broker = broker
         self._frontend = frontend
         self._wall = wall
@@ -69,8 +69,8 @@ class ClientsAgent:
 
     @repeatable
     def find(self, question: Any) -> Any:
-        """``[number of clients here that are wanted, the first of them that come after the place asked for]``
-        (`values.packed`). Raises `ValueError` for a `Question` that makes no sense."""
+        """Return ``[number of matching clients here, the first matching rows after question.after]``, the rows as in
+        `values.packed`. `question`: a `Question` as plain values. Raises `ValueError` if it is invalid."""
         asked = msgspec.convert(question, Question)
         wanted = [*_conditions(asked)]
         found = [each for each in self._frontend.sessions.values() if all(condition(each) for condition in wanted)]
@@ -80,14 +80,15 @@ class ClientsAgent:
 
     @repeatable
     def describe(self, client: str) -> Any:
-        """A `Client` as plain values; None: it has no session here."""
+        """Return a `Client` as plain values, or None if the client has no session here."""
         session = self._frontend.sessions.get(client)
         return None if session is None else msgspec.to_builtins(self._client(session))
 
     @remote
     def disconnect(self, client: str, end_session: bool) -> Any:
-        """Close the client's connection, and end its session if that is wanted: ``[broker, was it connected, did its
-        session end]``; None: it has no session here. MQTT 5 clients are told 0x98, administrative action."""
+        """Close the client's connection, and end its session if `end_session` is set. Returns ``[broker, whether the
+        client was connected, end_session]``, or None if the client has no session here or its session is migrating.
+        MQTT 5 clients receive reason 0x98, administrative action."""
         session = self._frontend.sessions.get(client)
         if session is None or self._frontend.sessions.is_moving(client):
             return None
@@ -99,10 +100,10 @@ class ClientsAgent:
             self._frontend.sessions.end(session)
         return [self._broker, connection is not None, end_session]
 
-    # ---- what is told
+    # ---- rows
 
     def _key(self, sort: str) -> Callable[[Session], Any]:
-        """What sessions are sorted by, as their rows are (`values.order`)."""
+        """Return a key function that sorts sessions as `values.order` sorts their rows."""
         numbers, broker = self._numbers(sort), self._broker
         return lambda each: (*numbers(each), each.client_id, broker)
 
@@ -123,12 +124,12 @@ class ClientsAgent:
                 return lambda each: ()
 
     def _since(self, session: Session) -> float:
-        """When its client came or went away, in seconds since 1970."""
+        """Return the time at which the client connected or disconnected, in seconds since 1970."""
         return round(self._wall() - self._frontend.clock() + self._began(session), 3)
 
     @staticmethod
     def _began(session: Session) -> float:
-        """When its client came or went away, by the frontend's clock."""
+        """Return the time at which the client connected or disconnected, by the frontend's clock."""
         connection = session.connection
         return session.ends_at - session.expiry if connection is None else connection.since
 
@@ -195,14 +196,14 @@ class ClientsAgent:
 
 
 def _permitted(rights: Rights | None, topic_filter: str) -> bool:
-    """May the client have this subscription, which it has?"""
+    """Return whether the rights still permit a subscription that the client has."""
     if rights is None:
         return True
     return (rights.may_subscribe if rights.asker is None else rights.asker.may_keep)(topic_filter)
 
 
 def _message(message: Message) -> dict[str, Any]:
-    """What is shown of a message."""
+    """Return the fields of a `MessageRow` that come from the message itself."""
     return {
         "topic": message.topic,
         "qos": message.qos,
@@ -213,16 +214,16 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _of_topics(topic_filter: str) -> str:
-    """The filter without what says that it is shared."""
+    """Return the topic filter without the prefix of a shared subscription."""
     parts = shared(topic_filter)
     return topic_filter if parts is None else parts.topic_filter
 
 
-# ---- which are wanted
+# ---- conditions
 
 
 def _conditions(asked: Question) -> Iterator[Wanted]:
-    """All that a session must fulfil, what costs least first."""
+    """Yield the conditions that a session must fulfil, cheapest first. Raises `ValueError` for an invalid pattern."""
     if asked.connected is not None:
         yield lambda session: (session.connection is not None) == asked.connected
     if asked.client is not None:
@@ -249,7 +250,8 @@ def _has(text: str, session: Session) -> bool:
 
 
 def _pattern(text: str) -> Callable[[str], bool]:
-    """Whether a name is as wanted. Raises `ValueError` for a pattern that would take too long."""
+    """Return a function that matches names against a pattern; ``*`` stands for any characters. Raises `ValueError` for
+    a pattern that would take too long."""
     if text.count("*") > MOST_STARS or len(text) > 65535:
         raise ValueError(f"a pattern has at most {MOST_STARS} stars")
     if "*" not in text:
@@ -259,8 +261,7 @@ def _pattern(text: str) -> Callable[[str], bool]:
 
 
 class _Subscribes:
-    """Does a session subscribe to something that a filter, or topic, has in common with it? Each filter is compared
-    once."""
+    """Tests whether a session has a subscription with a topic in common with a filter. Compares each filter once."""
 
     def __init__(self, topic_filter: str) -> None:
         self._wanted = tuple(_of_topics(topic_filter).split("/"))

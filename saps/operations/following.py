@@ -1,7 +1,7 @@
-"""Live traces: what a client sends and gets, decoded, where messages of a topic go, and why one is not delivered.
+"""Live traces: a client's packets, decoded; the ways of a topic's messages; and the reasons for missing deliveries.
 
-Each broker notes what it sees, within bounds, for as long as somebody follows; whoever follows collects it from all
-brokers every half second. While nobody does it costs nothing: the hub's tracer and the connections' taps are not there.
+Each broker notes events, within bounds, as long as a live trace runs. The follower collects them from all brokers every
+half second. Without a live trace nothing costs time: the hub's tracer and the connections' taps are not set.
 """
 
 from __future__ import annotations
@@ -42,38 +42,39 @@ if TYPE_CHECKING:
     from saps.local.tracer import Trace, Tracer
 
 FOLLOW = "follow"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 MOST = 8
-"""Live traces at a broker at the same time."""
+"""Most live traces at a broker at the same time."""
 KEPT = 1000
-"""Events of one that wait to be collected; those beyond are counted."""
+"""Most events of a live trace kept for collection at each broker; older ones are dropped and counted."""
 PER_SECOND = 200.0
-"""Events a second of one at each broker; those beyond are counted."""
+"""Most events a second of a live trace at each broker; further ones are dropped and counted."""
 LONGEST = 600.0
-"""Seconds for which one lasts at most."""
+"""Longest duration of a live trace in seconds."""
 NAMED = 8
-"""Subscribers named in one event."""
+"""Most subscribers named in one event."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that happened."""
+    """One event of a live trace."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     broker: str
+    """The broker that noted the event."""
     what: str
-    """``in``, ``out``: a packet from, to the client. ``published``, ``arrived``: a message at this broker, from a
-    client of it or from another broker. ``lost``, ``refused``, ``not delivered``: and why;
-    without QoS and size if ``refused``."""
+    """The kind of event: ``in`` or ``out``, a packet from or to the client; ``published`` or ``arrived``, a message
+    from a client of this broker or from another broker; ``lost``, ``refused`` or ``not delivered``, with the reason in
+    `why`. A ``refused`` event has no QoS and size."""
     client: str = ""
     packet: str = ""
-    """``PUBLISH`` and so on."""
+    """Type of the packet, such as ``PUBLISH``."""
     topic: str = ""
     qos: int = 0
     size: int = 0
     """Bytes of the payload."""
     text: str = ""
-    """The begin of the payload, or what else a packet says."""
+    """The beginning of the payload, or the content of another packet."""
     why: str = ""
 
 
@@ -81,7 +82,8 @@ class Follow:
     """One live trace at one broker."""
 
     def __init__(self, client: str, topic_filter: str, until: float) -> None:
-        """`until`: by the frontend's clock."""
+        """`client`: client identifier, or empty. `topic_filter`: empty to follow the client's packets. `until`: end of
+        the live trace by the frontend's clock."""
         self.client = client
         self.levels: Levels | None = tuple(topic_filter.split("/")) if topic_filter else None
         self.until = until
@@ -91,11 +93,11 @@ class Follow:
         self._pace = TokenBucket(PER_SECOND, PER_SECOND)
 
     def wants(self, topic: str) -> bool:
-        """Is it about messages to this topic?"""
+        """Return whether the live trace follows messages to this topic."""
         return self.levels is not None and admits(self.levels, tuple(topic.split("/")))
 
     def note(self, event: Event, now: float) -> None:
-        """Keep an event, unless there are too many."""
+        """Keep an event, or count it as left out if there are too many."""
         if not self._pace.take(now):
             self.left_out += 1
             return
@@ -108,18 +110,21 @@ class Following:
     """All live traces at one broker: the agent ``!follow``, the hub's `Tracer`, the connections' `Tap`, a `Witness`."""
 
     def __init__(self, broker: str, frontend: Frontend, wall: Callable[[], float]) -> None:
+        """`broker`: the broker's name. `wall` returns seconds since 1970."""
         self._broker = broker
         self._frontend = frontend
         self._wall = wall
         self._follows: dict[str, Follow] = {}
         self._inner: Tracer | None = None
-        """The hub's tracer, if it has another one."""
+        """The hub's own tracer, which is called as well while live traces run."""
 
     # ---- the agent
 
     @remote
     def begin(self, name: str, client: str, topic_filter: str, seconds: float) -> Any:
-        """Follow a client, the messages of a filter, or whether these reach that client. Raises `ValueError`."""
+        """Begin a live trace called `name` for at most `seconds`, and return the broker's name. It follows the packets
+        of `client`, or the messages of `topic_filter`; with both, whether these messages reach that client. Raises
+        `ValueError` if the filter is invalid, both are empty, or there are too many live traces."""
         frontend, now = self._frontend, self._frontend.clock()
         if topic_filter and (fault := filter_fault(topic_filter)) is not None:
             raise ValueError(f"{topic_filter!r}: {fault}")
@@ -138,8 +143,9 @@ class Following:
 
     @repeatable
     def take(self, name: str, seen: Any) -> Any:
-        """``[broker, number of the last event, events left out, events]``: those behind what `seen` has for this
-        broker. None: it is over."""
+        """Return ``[broker, number of the last event, events left out, events]``, or None if the live trace is over.
+        `seen` maps the broker's name to the number of the last event already collected; only later events are
+        returned."""
         follow = self._follows.get(name)
         if follow is None or not isinstance(seen, Mapping):
             return None
@@ -149,7 +155,7 @@ class Following:
 
     @remote
     def end(self, name: str) -> Any:
-        """Follow no more."""
+        """End a live trace. Unknown names are ignored."""
         self._follows.pop(name, None)
         if not self._follows and self._frontend.hub.tracer is self:
             self._frontend.hub.tracer, self._inner = self._inner, None
@@ -157,23 +163,23 @@ class Following:
             if connection.tap is self and not self._of(connection):
                 connection.tap = None
 
-    # ---- clients that come
+    # ---- connecting clients
 
     def entered(self, connection: Connection) -> None:
-        """A client has its session."""
+        """Note that a client has got its session, and tap its connection if a live trace follows its packets."""
         if self._of(connection):
             connection.tap = self
             self._packet(connection, "in", packet="CONNECT", text=f"from {connection.peer}")
 
     def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
-        """A client was not let in."""
+        """Note that a client was refused."""
         for follow in self._follows.values():
             if follow.client == client_id:
                 why = text or _words(reason)
                 self._note(follow, what="refused", client=client_id, packet="CONNECT", why=why, text=connection.peer)
 
     def _of(self, connection: Connection) -> list[Follow]:
-        """Those that are about this connection's packets."""
+        """Return the live traces that follow this connection's packets."""
         session = connection.session
         if session is None:
             return []
@@ -182,11 +188,11 @@ class Following:
     # ---- packets of a client
 
     def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
-        """Whole packets from the client: `data[pos:end]`."""
+        """Note whole packets from the client, in `data[pos:end]`."""
         self._packets(connection, "in", data[pos:end])
 
     def sent(self, connection: Connection, data: bytes) -> None:
-        """Whole packets to the client."""
+        """Note whole packets to the client."""
         self._packets(connection, "out", data)
 
     def _packets(self, connection: Connection, what: str, data: bytes) -> None:
@@ -210,17 +216,17 @@ class Following:
     def published(
         self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
     ) -> tuple[Batch, Trace | None]:
-        """A batch is published here."""
+        """Note a batch published at this broker (`saps.local.tracer.Tracer`)."""
         self._messages(batch, routes, "published", "" if sender is None else sender.client_id)
         return (batch, None) if self._inner is None else self._inner.published(batch, routes, sender)
 
     def arrived(self, batch: Batch, routes: Sequence[Route]) -> Trace | None:
-        """A batch has come from another broker."""
+        """Note a batch that has come from another broker (`saps.local.tracer.Tracer`)."""
         self._messages(batch, routes, "arrived", "")
         return None if self._inner is None else self._inner.arrived(batch, routes)
 
     def denied(self, agent: SubscriberAgent | None, topics: Sequence[str]) -> None:
-        """A client may not publish to these topics."""
+        """Note that a client may not publish to these topics. `agent`: the client's, or None."""
         client = "" if agent is None else agent.client_id
         for topic in topics:
             for follow in self._follows.values():
@@ -230,7 +236,7 @@ class Following:
                     self._note(follow, what="refused", client=client, packet="PUBLISH", topic=topic, why=NOT_PUBLISH)
 
     def lost(self, agent: SubscriberAgent, batch: Batch, why: str) -> None:
-        """A subscriber does not get these."""
+        """Note that a subscriber does not receive the messages of a batch."""
         client = agent.client_id
         for message in batch.messages:
             for follow in self._follows.values():
@@ -256,7 +262,8 @@ class Following:
                         self._note(follow, **found, **more)
 
     def _fate(self, follow: Follow, route: Route, what: str, publisher: str) -> dict[str, Any] | None:
-        """What is said of a message on this route: to whom it goes, or whether the client that is followed gets it."""
+        """Return the fields of the event for a message on this route: its receivers, or whether it reaches the client
+        that is followed. None if that client has no session here."""
         names = [target.agent.client_id for target in route.targets]
         hub = self._frontend.hub
         matching = [target.agent.client_id for target in hub.index.targets(route.topic)]
@@ -296,7 +303,7 @@ def _words(reason: int) -> str:
 
 
 def _described(packet: Packet, kind: PacketType) -> dict[str, Any]:
-    """What is told of a packet. Never a password: CONNECT is not described here."""
+    """Return the fields of the event for a packet. Never reveals a password, as CONNECT is not described here."""
     said: dict[str, Any] = {"packet": kind.name}
     if isinstance(packet, Publish):
         alias = packet.properties.get(Property.TOPIC_ALIAS)

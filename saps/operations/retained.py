@@ -1,4 +1,4 @@
-"""The agent of retained messages: each broker answers for those that it keeps for the mesh."""
+"""The agent of retained messages: each broker answers for the retained messages that it stores for the mesh."""
 
 from __future__ import annotations
 
@@ -13,66 +13,67 @@ from saps.messages import Message, stamp_of
 from saps.operations.values import MessageRow, shown
 
 RETAINED = "retained"
-"""Name of each broker's agent; it costs the overlay no key."""
+"""Name of the agent at each broker; it needs no key in the overlay."""
 MOST = 1000
-"""Messages in one answer."""
+"""Most messages in one answer."""
 STAMP_MS = 22
-"""Bits of a stamp below its milliseconds since 1970 (`saps.overlay.retained.publisher`)."""
+"""Low bits of a stamp, below its milliseconds since 1970 (`saps.overlay.retained.publisher`)."""
 
 
 class RetainedRow(MessageRow, frozen=True, kw_only=True):
     """One retained message."""
 
     stamp: int
-    """The greatest of a topic is the last."""
+    """Orders the publications of a topic; the latest has the greatest stamp."""
     at: float
-    """When it was published, in seconds since 1970."""
+    """Time of the publication in seconds since 1970."""
     broker: str
-    """Where."""
+    """The broker at which the message was published."""
 
 
 class RetainedList(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON of ``/v1/retained``."""
 
     complete: bool
-    """All brokers have answered."""
+    """Whether all brokers have answered."""
     more: bool
-    """There are more behind the last one."""
+    """Whether there are more messages after the last one."""
     messages: list[RetainedRow]
-    """By topic."""
+    """The messages by topic."""
 
 
 class Deleted(msgspec.Struct, frozen=True, kw_only=True):
-    """A retained message that is no more."""
+    """A retained message that has been deleted."""
 
     topic: str
 
 
 class Record(Protocol):
-    """A retained message, as the overlay keeps it."""
+    """A retained message as the overlay keeps it (`saps.overlay.frames.calls.Record`)."""
 
     @property
     def message(self) -> Message: ...
 
     @property
     def expires(self) -> int:
-        """Milliseconds since 1970; 0: never."""
+        """Expiry in milliseconds since 1970; 0 for never."""
 
     @property
     def origin(self) -> Any: ...
 
 
 class RetainedAgent:
-    """Answers for one broker."""
+    """The agent ``!retained`` of one broker."""
 
     def __init__(self, matching: Callable[[str], Iterable[Record]], wall: Callable[[], float]) -> None:
-        """`matching`: what is kept here and matches a filter. `wall`: seconds since 1970."""
+        """`matching` returns the messages stored here that match a topic filter. `wall` returns seconds since 1970."""
         self._matching = matching
         self._wall = wall
 
     @repeatable
     def browse(self, topic_filter: str, after: str, most: int) -> Any:
-        """The first so many `RetainedRow` as plain values, by topic, behind the topic `after`."""
+        """Return the first `most` matching messages after the topic `after`, by topic, as plain values of
+        `RetainedRow`."""
         now = self._wall()
         found = [
             record
@@ -99,7 +100,7 @@ class RetainedAgent:
 
 
 def latest(rows: Iterable[RetainedRow], most: int) -> list[RetainedRow]:
-    """Of what several brokers keep the last one of each topic, by topic."""
+    """Return the latest message of each topic among several brokers' rows: the first `most`, by topic."""
     found: dict[str, RetainedRow] = {}
     for row in rows:
         if row.topic not in found or found[row.topic].stamp < row.stamp:

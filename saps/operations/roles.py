@@ -1,4 +1,4 @@
-"""Who may do what to a running mesh: viewer, operator, administrator (the table ``[roles]`` of the ACL file)."""
+"""Roles on a running mesh: viewer, operator and administrator (the table ``[roles]`` of the ACL file)."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from saps.frontend.mqtt.access.patterns import NamePattern, Subject
 
 
 class Role(IntEnum):
-    """Each may do what those before it may."""
+    """The roles. Each includes the rights of those before it."""
 
     NONE = 0
     VIEWER = 1
-    """Sees the state of the mesh."""
+    """May see the state of the mesh."""
     OPERATOR = 2
-    """Disconnects clients, drains brokers, follows traffic, deletes retained messages."""
+    """May disconnect clients, drain brokers, follow traffic and delete retained messages."""
     ADMINISTRATOR = 3
-    """Bans, and reads the audit log."""
+    """May ban, and read the audit log."""
 
     @property
     def word(self) -> str:
-        """As the ACL file has it."""
+        """The role's name in the ACL file."""
         return self.name.lower()
 
 
 class Roles:
-    """The roles of users. A user has the highest one it is named for."""
+    """The roles of users. A user has the highest role whose patterns match the user's name."""
 
     def __init__(self, users: Mapping[Role, tuple[NamePattern, ...]]) -> None:
         self._users = users
 
     def of(self, user: str | None) -> Role:
-        """The role of a user; anonymous ones have none."""
+        """Return the role of a user; anonymous clients (None) have `Role.NONE`."""
         if user is None:
             return Role.NONE
         subject = Subject(user, None)

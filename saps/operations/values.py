@@ -1,4 +1,4 @@
-"""What is told of clients: the JSON of ``/v1/clients``. Terminal commands decode it, too."""
+"""The values that describe clients: the JSON of ``/v1/clients``, which terminal commands decode as well."""
 
 from __future__ import annotations
 
@@ -10,75 +10,81 @@ from typing import Any
 import msgspec
 
 SORTS = {"client": 0, "rate": 2, "delivered": 2, "queued": 2, "dropped": 1, "since": 1}
-"""What clients are sorted by, and how many numbers go before their names then (`order`)."""
+"""The sort orders, and the count of numbers that come before the names in each order's keys (`order`)."""
 MOST_CLIENTS = 1000
-"""Clients in one answer."""
+"""Most clients in one answer."""
 LONGEST = 256
-"""Characters of a text to look for; bytes of a payload that is shown."""
+"""Most characters of a search text, and most bytes shown of a payload."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which clients are wanted. All that is given must hold."""
+    """A query for clients. A client must fulfil all conditions that are given."""
 
     search: str = ""
     """A part of the client identifier, the user or the address, in any case."""
     client: str | None = None
-    """The client identifier; ``*`` stands for any characters, as in the next two."""
+    """The client identifier. ``*`` stands for any characters, as in `user` and `address`."""
     user: str | None = None
     address: str | None = None
-    """Without the port."""
+    """The client's address without the port."""
     topic_filter: str | None = None
-    """A topic filter or topic: clients with a subscription that has a topic in common with it."""
+    """A topic filter or topic. The client must have a subscription with a topic in common with it."""
     connected: bool | None = None
     sort: str = "client"
+    """The order, one of `SORTS`."""
     limit: int = 100
+    """Most clients to return."""
     after: tuple[int | float | str, ...] | None = None
-    """Only those that come later in the order than this (`order`)."""
+    """Key after which the result begins in the order (`order`); None for the first page."""
 
 
 class ClientRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One client, by its session."""
+    """One client, represented by its session."""
 
     client: str
+    """Client identifier."""
     broker: str
+    """The broker that has the session."""
     user: str | None
-    """None: anonymous."""
+    """The user; None if anonymous."""
     address: str
     """Host and port; empty while the client is away."""
     connected: bool
     since: float
-    """When it connected or went away, in seconds since 1970."""
+    """Time of the last connect or disconnect, in seconds since 1970."""
     protocol: str
-    """``MQTT 5 over TLS``; empty while the client is away."""
+    """Protocol and transport, such as ``MQTT 5 over TLS``; empty while the client is away."""
     subscriptions: int
     inflight: int
-    """Messages sent to it and not acknowledged."""
+    """Messages sent to the client and not acknowledged."""
     queued: int
-    """Messages that wait for it."""
+    """Messages queued for the client."""
     queued_bytes: int
-    """Payload of these."""
+    """Bytes of payload in the queue."""
     published: int
-    """Messages from it since the session began here, as the next two."""
+    """Messages from the client since its session began at this broker."""
     delivered: int
+    """Messages delivered to the client since its session began at this broker."""
     dropped: int
-    """Given up: it was away or too slow."""
+    """Messages dropped since its session began at this broker, as the client was away or too slow."""
     published_rate: float | None = None
-    """Messages a second since the look before, as the next one; None: there was none."""
+    """Messages a second from the client since the previous request; None if there was no such request."""
     delivered_rate: float | None = None
+    """Messages a second to the client, likewise."""
 
 
 class ClientList(msgspec.Struct, frozen=True, kw_only=True):
-    """Clients, as asked for."""
+    """One page of the clients that match a query."""
 
     at: float
-    """Seconds since 1970."""
+    """Time of the answer in seconds since 1970."""
     complete: bool
-    """All brokers have answered."""
+    """Whether all brokers have answered."""
     total: int
-    """That fit the question, on whatever page."""
+    """Number of matching clients on all pages."""
     clients: list[ClientRow]
     next: str | None = None
-    """What `after` is for the next page; None: this is the last."""
+    """Value of `after` for the next page; None on the last page."""
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,30 +96,30 @@ class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True):
     retain_as_published: bool = False
     identifier: int | None = None
     permitted: bool = True
-    """False: it may not subscribe to this any more."""
+    """Whether the client's present rights permit the subscription."""
 
 
 class MessageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is kept for somebody."""
+    """A message that a broker keeps."""
 
     topic: str
     qos: int
     retain: bool
     size: int
-    """Bytes of its payload."""
+    """Bytes of payload."""
     text: str
-    """The begin of the payload."""
+    """The beginning of the payload (`shown`)."""
     packet_id: int | None = None
-    """Of a message in flight."""
+    """Packet identifier of a message in flight, else None."""
     expires: float | None = None
-    """Seconds left."""
+    """Seconds until the message expires; None for never."""
 
 
 class WillRow(MessageRow, frozen=True, kw_only=True):
-    """The last will."""
+    """A client's will."""
 
     delay: int
-    """Seconds after the client is lost."""
+    """Will Delay Interval in seconds."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,26 +127,28 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     row: ClientRow
     expiry: int
-    """Seconds that the session outlives the connection."""
+    """Session Expiry Interval in seconds."""
     ends: float | None
-    """When it ends unless the client returns, in seconds since 1970; None: it is here, or is kept for ever."""
+    """End of the session in seconds since 1970 unless the client returns; None if it is connected or never expires."""
     stored: bool
-    """The session outlives the broker."""
+    """Whether the session survives a restart of the broker."""
     keep_alive: float | None
-    """Seconds of silence after which it counts as lost; None: it is away, or never."""
+    """Keep Alive timeout in seconds; None if the client is away or has none."""
     receive_maximum: int | None
-    """Messages of QoS 1 and 2 that may be in flight to it; None: it is away."""
+    """Most messages of QoS 1 and 2 in flight to the client; None if it is away."""
     maximum_packet_size: int | None
-    """None: it is away, or takes any."""
+    """Maximum Packet Size in bytes; None if the client is away or has no limit."""
     reading: bool | None
-    """False: it is not read for the moment, as others wait for what it has sent. None: it is away."""
+    """Whether the broker reads from the client; False while flow control holds it back, None if it is away."""
     releasing: int
-    """Messages of QoS 2 from it that it has not released."""
+    """QoS 2 messages from the client that it has not released (PUBREL)."""
     will: WillRow | None
     subscriptions: list[SubscriptionRow]
-    """The first `MOST_SHOWN`, as in the next two."""
+    """The first `saps.operations.clients.MOST_SHOWN` subscriptions."""
     inflight: list[MessageRow]
+    """The first messages in flight, with the same limit."""
     queue: list[MessageRow]
+    """The first queued messages, with the same limit."""
 
 
 class Disconnected(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,15 +157,15 @@ class Disconnected(msgspec.Struct, frozen=True, kw_only=True):
     client: str
     broker: str
     connected: bool
-    """It was connected."""
+    """Whether the client was connected."""
     session_ended: bool
 
 
 def shown(payload: bytes) -> str:
-    """The begin of a payload as text; what is not UTF-8 as hexadecimal digits, ``0x00ff``."""
+    """Return the beginning of a payload as text, or as hexadecimal digits (``0x00ff``) if it is not UTF-8."""
     part = payload[:LONGEST]
     more = "…" if len(payload) > LONGEST else ""
-    for cut in range(4):  # a character may have been cut
+    for cut in range(4):  # the limit may split a character of up to 4 bytes
         try:
             return part[: len(part) - cut].decode() + more
         except UnicodeDecodeError:
@@ -167,7 +175,8 @@ def shown(payload: bytes) -> str:
 
 
 def order(row: ClientRow, sort: str) -> tuple[Any, ...]:
-    """What rows are sorted by: numbers from the greatest, times from the latest; then names. No two are the same."""
+    """Return the key by which rows are sorted: numbers in descending order, latest times first, then the names. Keys
+    are unique."""
     return *_numbers(row, sort), row.client, row.broker
 
 
@@ -188,12 +197,12 @@ def _numbers(row: ClientRow, sort: str) -> tuple[float, ...]:
 
 
 def cursor(row: ClientRow, sort: str) -> str:
-    """Where a row stands in the order, as a text for a URL."""
+    """Return a row's place in the order as a text for a URL."""
     return base64.urlsafe_b64encode(msgspec.json.encode(order(row, sort))).decode().rstrip("=")
 
 
 def place(text: str, sort: str) -> tuple[int | float | str, ...]:
-    """The inverse of `cursor`; raises `ValueError` for what is none of this order."""
+    """Return the key in a text made by `cursor`. Raises `ValueError` if the text is invalid or of another order."""
     try:
         content = base64.b64decode(text + "=" * (-len(text) % 4), "-_", validate=True)
         found = msgspec.json.decode(content, type=tuple[int | float | str, ...])
@@ -206,11 +215,11 @@ def place(text: str, sort: str) -> tuple[int | float | str, ...]:
 
 
 def packed(rows: Iterable[ClientRow]) -> list[Any]:
-    """Rows as they go from broker to broker: without the names of the fields."""
+    """Encode rows for calls between brokers: lists of values without the names of the fields."""
     return [list(msgspec.structs.astuple(row)) for row in rows]
 
 
 def unpacked(values: list[Any]) -> list[ClientRow]:
-    """The same back; raises `msgspec.ValidationError` for what is none."""
+    """Decode rows made by `packed`. Raises `msgspec.ValidationError` for invalid values."""
     names = ClientRow.__struct_fields__
     return msgspec.convert([dict(zip(names, value, strict=False)) for value in values], list[ClientRow])
