@@ -2,10 +2,12 @@
 
 topics = ["city", "city/alerts"]         # registered from the start, in this order
 
-[[quota]]                                # as many as you like prefix = "city"                          # without: all
-topics topics = 10_000                          # below the prefix, on all levels children = 50
-# of the prefix and of each topic below it levels = 3                               # below the prefix open = true
-# registered by their first use
+[[quota]]                                # as many as you like
+prefix = "city"                          # without: all topics
+topics = 10_000                          # below the prefix, on all levels
+children = 50                            # of the prefix and of each topic below it
+levels = 3                               # below the prefix
+open = true                              # registered by their first use
 """
 
 from __future__ import annotations
