@@ -1,7 +1,8 @@
-"""The flow entries every switch has from us, whatever the plans say: what they do not match goes on by `NORMAL`.
+"""Defines the flow entries that every switch gets from SAPS, independent of plans. Packets that plans do not match
+continue by `NORMAL`.
 
-They carry their own cookie, so that the reconciler, which touches only its own, leaves them alone. They stay when the
-controller is gone. Where a switch has meters, what is copied to the controller passes one.
+The entries have a cookie of their own, so the reconciler, which touches only its own entries, leaves them alone. They
+stay when the controller is gone. Where a switch has meters, packets copied to the controller pass one.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from saps.ofm.flows.tables import (
 from saps.ofm.openflow.lldp import ETHERTYPE
 
 COOKIE = 0x5AB5_BA5E_0000_0000
-"""Of the entries here."""
+"""Cookie of the base flows."""
 
 LLDP = Flow(65000, Match.of(eth_type=ETHERTYPE), (Output(CONTROLLER),), cookie=COOKIE)
-"""Probes of links come to the controller and go no further."""
+"""Sends link probes to the controller and nowhere else."""
 ARP = Flow(64000, Match.of(eth_type=0x0806), (Output(CONTROLLER), Output(NORMAL)), cookie=COOKIE)
-"""A copy of each ARP packet: it tells where hosts are."""
+"""Copies each ARP packet to the controller: it shows the place of a host."""
 SOLICITATION = Flow(
     64000,
     Match.of(
@@ -42,22 +43,24 @@ SOLICITATION = Flow(
     (Output(CONTROLLER), Output(NORMAL)),
     cookie=COOKIE,
 )
-"""A copy of each IPv6 neighbour solicitation, by the multicast addresses they are sent to (RFC 4291, 2.7.1)."""
+"""Copies each IPv6 neighbour solicitation to the controller, by the multicast addresses of solicitations (RFC 4291,
+2.7.1)."""
 MISS = Flow(0, Match(), (Output(NORMAL),), cookie=COOKIE)
-"""What no other entry matches (table-miss, OpenFlow 1.3.5, 5.4)."""
+"""Sends packets that no other entry matches by `NORMAL` (table-miss, OpenFlow 1.3.5, 5.4)."""
 
 BASE_FLOWS = (LLDP, ARP, SOLICITATION, MISS)
 
 STORM = Meter(0xF5AB_0001, rate=1000, burst=1000)
-"""Of ARP and neighbour solicitations, so many a second at a switch. More is a storm or an attack, and would keep the
-controller from all else; a meter drops it altogether (OpenFlow 1.3.5, 5.7), so it does not go on by
+"""Limit of ARP packets and neighbour solicitations at a switch, in packets a second. More is a storm or an attack, and
+would occupy the controller. A meter drops the excess altogether (OpenFlow 1.3.5, 5.7), so it does not continue by
 `NORMAL` either. The id lies above those of plans (`plan.METERS`)."""
 LIMITED = (LLDP, replace(ARP, meter=STORM.id), replace(SOLICITATION, meter=STORM.id), MISS)
 """The base flows of a switch that has meters."""
 
 
 def missing(there: Mapping[FlowName, Flow], limited: bool) -> list[Change]:
-    """What makes the base flows of what is there of them, with or without their meter. With that a switch would have
-    dropped its flows."""
+    """Return the changes that complete the base flows of a switch. `there` are the base flows it has; `limited` adds
+    their meter. The meter is put together with missing flows only: a switch that lost its meter has dropped its flows
+    as well."""
     flows = [PutFlow(flow) for flow in (LIMITED if limited else BASE_FLOWS) if there.get(flow.name) != flow]
     return [PutMeter(STORM), *flows] if limited and flows else [*flows]

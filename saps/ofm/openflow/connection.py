@@ -1,7 +1,8 @@
 """The controller's side of one OpenFlow 1.3 connection: bytes in, events out (OpenFlow 1.3.5, 6.3).
 
-Pure. The driver hands in what arrives (`receive`), the passing of time (`tick`) and the end (`ended`), carries out the
-events that each returns, and writes what `take` gives. After `Lost` it closes the transport; nothing comes any more.
+Pure. The driver hands in arriving bytes (`receive`), the passing of time (`tick`) and the end (`ended`). It carries out
+the events that each of them returns, and writes what `take` returns. After `Lost` it closes the transport; no further
+event follows.
 
     HELLO -- hello --> HANDSHAKE -- features, maker and ports --> READY
     any of them -- a `Fault` --> LOST
@@ -23,13 +24,13 @@ from saps.ofm.openflow.requests import Mod, Question, Request
 from saps.ofm.openflow.values import Features, PacketIn, PortStatus, SwitchError
 
 VERSION = 4
-"""OpenFlow 1.3 on the wire."""
+"""Version number of OpenFlow 1.3 on the wire."""
 ERROR = 1
 """Message type of an error, in every version."""
 
 
 class State(Enum):
-    """How far a connection has come."""
+    """The stage of a connection."""
 
     HELLO = auto()
     HANDSHAKE = auto()
@@ -39,23 +40,23 @@ class State(Enum):
 
 @dataclass(slots=True)
 class _Pending:
-    """One question, or modifications ended by a barrier; their transaction ids are consecutive."""
+    """One question, or modifications ended by a barrier. Their transaction ids are consecutive."""
 
     first: int
     requests: tuple[Request, ...]
     deadline: float
     entries: list[object] = field(default_factory=list)
     size: int = 0
-    """Bytes of the multipart reply so far."""
+    """Length of the multipart reply so far, in bytes."""
     errors: dict[int, SwitchError] = field(default_factory=dict)
-    """By place in `requests`."""
+    """Errors by position in `requests`."""
 
     def refusals(self) -> tuple[Refusal, ...]:
         return tuple(Refusal(self.requests[place], self.errors[place]) for place in sorted(self.errors))
 
 
 class _BrokenError(Exception):
-    """The connection must be given up."""
+    """A fault that ends the connection."""
 
     def __init__(self, fault: Fault, detail: str = "") -> None:
         super().__init__(detail)
@@ -64,7 +65,7 @@ class _BrokenError(Exception):
 
 
 class Connection:
-    """One switch's connection, from the first byte to the last."""
+    """One switch's connection, from its first byte to its last."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -73,27 +74,27 @@ class Connection:
         self._out = bytearray()
         self._xid = 0
         self._time = 0.0
-        """Seconds of all ticks."""
+        """Present time: the seconds of all ticks."""
         self._heard = 0.0
-        """When the last complete message came."""
+        """Time of the last complete message."""
         self._probed = False
-        """An echo request has gone out since."""
+        """Whether an echo request has been sent since."""
         self._pending: dict[int, _Pending] = {}
-        """By ticket: the last transaction id. In order of their deadlines."""
+        """Pending requests by ticket (the last transaction id), in order of their deadlines."""
         self._handshake: dict[int, object] = {}
-        """Tickets of the handshake's questions, and the answers so far."""
+        """Answers to the handshake's questions by ticket; None: not yet answered."""
         self._out += e.hello(self._take_xids(1))
 
     # ---- what the driver calls
 
     def take(self) -> bytes:
-        """What is to be written; it is forgotten here."""
+        """Return the bytes to write, and forget them."""
         out = bytes(self._out)
         self._out.clear()
         return out
 
     def receive(self, data: bytes) -> list[Event]:
-        """Handle bytes of the switch. Never raises because of them: a fault ends in `Lost`."""
+        """Handle bytes from the switch. Never raises because of them: a fault ends in `Lost`."""
         events: list[Event] = []
         if self.state is State.LOST:
             return events
@@ -109,7 +110,7 @@ class Connection:
         return events
 
     def tick(self, seconds: float) -> list[Event]:
-        """Time has passed: ask a silent switch whether it lives, give up what is overdue."""
+        """Count `seconds` that have passed: probe a silent switch, and give up overdue requests."""
         if self.state is State.LOST:
             return []
         self._time += seconds
@@ -126,7 +127,7 @@ class Connection:
         return list(self._overdue())
 
     def ended(self) -> list[Event]:
-        """The transport is closed."""
+        """Handle the end of the transport."""
         if self.state is State.LOST:
             return []
         pending = self._framer.pending
@@ -135,14 +136,14 @@ class Connection:
     # ---- what the controller asks
 
     def ask(self, question: Question) -> int:
-        """Send a question. Returns its ticket: `Done` or `Overdue` will name it."""
+        """Send a question. Return its ticket, which `Done` or `Overdue` will name."""
         ticket = self._take_xids(1)
         self._out += e.encode(question, ticket)
         self._pending[ticket] = _Pending(ticket, (question,), self._time + self.limits.answer)
         return ticket
 
     def transact(self, mods: Sequence[Mod]) -> int:
-        """Send modifications and a barrier. Returns their ticket. Raises `UnencodableError`, having sent nothing."""
+        """Send modifications and a barrier. Return their ticket. Raises `UnencodableError`; then nothing is sent."""
         first = self._take_xids(len(mods) + 1)
         ticket = first + len(mods)
         messages = [e.encode(mod, xid) for xid, mod in enumerate(mods, first)]
@@ -152,7 +153,7 @@ class Connection:
         return ticket
 
     def tell(self, request: Request) -> None:
-        """Send what is not answered. Raises `UnencodableError`."""
+        """Send a request without an answer. Raises `UnencodableError`."""
         self._out += e.encode(request, self._take_xids(1))
 
     # ---- messages
@@ -188,7 +189,7 @@ class Connection:
             raise _BrokenError(Fault.WRONG_VERSION, f"version {message[0]}")
 
     def _greet(self, incoming: Incoming, xid: int) -> None:
-        """The first message settles the version (6.3.1)."""
+        """Settle the version by the first message (6.3.1). Raises `_BrokenError` without a common version."""
         if isinstance(incoming, SwitchError):
             raise _BrokenError(Fault.NO_COMMON_VERSION, f"the switch says {incoming}")
         if not isinstance(incoming, Hello):
@@ -267,7 +268,7 @@ class Connection:
         return Lost(fault, detail)
 
     def _take_xids(self, count: int) -> int:
-        """The first of `count` consecutive transaction ids; 0 is left to messages that answer nothing."""
+        """Return the first of `count` consecutive transaction ids. 0 is reserved for messages that answer nothing."""
         if self._xid + count > 0xFFFFFFFF:
             self._xid = 0
         first = self._xid + 1

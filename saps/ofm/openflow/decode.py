@@ -1,6 +1,6 @@
-"""OpenFlow 1.3 messages of a switch as values (7.3 to 7.5).
+"""Decodes the OpenFlow 1.3 messages of a switch into values (7.3 to 7.5).
 
-Only the layouts are the codec's: its own parsers do not end on some malformed messages.
+Only the layouts come from the codec: its own parsers loop forever on some malformed messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from saps.ofm.openflow.requests import Question
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The peer's offer: the versions it speaks, or only the highest in the header if it sent no bitmap."""
+    """The peer's offer: the versions it speaks; None without a bitmap. `highest` is the version in the header."""
 
     highest: int
     versions: frozenset[int] | None
@@ -39,7 +39,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class EchoRequest:
-    """To be answered with its data (7.5.2)."""
+    """An echo request, to be answered with its data (7.5.2)."""
 
     data: bytes
 
@@ -49,7 +49,7 @@ class Part:
     """One message of a multipart reply (7.3.5)."""
 
     question: type[Question] | None
-    """What it answers; None: nothing that we ask."""
+    """Type of the question that it answers; None: the controller never asks this question."""
     more: bool
     entries: tuple[object, ...]
 
@@ -64,7 +64,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Unheeded:
-    """A message that says nothing to us: an echo reply, a removed flow, an experimenter's message."""
+    """A message that the controller ignores: an echo reply, a removed flow, an experimenter's message."""
 
     type: int
 
@@ -73,7 +73,8 @@ Incoming: TypeAlias = Hello | EchoRequest | Part | Reply | v.SwitchError | v.Pac
 
 
 def decode(message: bytes) -> Incoming:
-    """What a complete message says; its header's version is not looked at. Raises `MalformedError` and nothing else."""
+    """Return the value of a complete message. The version in its header is not checked. Raises `MalformedError` and
+    nothing else."""
     decoder = _DECODERS.get(message[1])
     try:
         return decoder(message) if decoder else Unheeded(message[1])
@@ -147,7 +148,7 @@ def _part(message: bytes) -> Part:
 
 
 def _fixed(size: int, read: Callable[[bytes, int, int], object]) -> Callable[[bytes], Iterator[object]]:
-    """The reader of a list of entries of one size."""
+    """Return a reader of a list of entries of `size` bytes each."""
 
     def entries(message: bytes) -> Iterator[object]:
         if (len(message) - 16) % size:
@@ -159,7 +160,7 @@ def _fixed(size: int, read: Callable[[bytes, int, int], object]) -> Callable[[by
 
 
 def _sized(least: int, read: Callable[[bytes, int, int], object]) -> Callable[[bytes], Iterator[object]]:
-    """The reader of a list of entries that begin with their length."""
+    """Return a reader of a list of entries that begin with their length."""
 
     def entries(message: bytes) -> Iterator[object]:
         for start, end in walk(message, 16, len(message), least, 0):
@@ -201,7 +202,7 @@ ERROR_PREFIXES: dict[int, str] = {
     ofproto.OFPET_METER_MOD_FAILED: "OFPMMFC",
     ofproto.OFPET_TABLE_FEATURES_FAILED: "OFPTFFC",
 }
-"""How the names of an error type's codes begin."""
+"""Prefix of the names of an error type's codes."""
 _ERROR_NAMES: dict[tuple[str | None, int], str] = {
     (name.partition("_")[0], getattr(ofproto, name)): name
     for name in dir(ofproto)

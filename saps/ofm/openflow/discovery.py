@@ -1,7 +1,10 @@
-"""The links between switches, from the probes that arrived. Pure: time is counted in probes sent.
+"""Derives the links between switches from the probes that arrived. Pure: time is counted in probes sent.
 
-A link exists once probes have crossed it both ways. It exists no more when probes in a row have not crossed it one way,
-when a port of it goes down or away, or when a probe shows that a port is connected elsewhere.
+A link exists once probes have crossed it both ways. It ends in three cases:
+
+- Several probes in a row have not crossed it one way.
+- One of its ports goes down or is removed.
+- A probe shows that a port is connected elsewhere.
 """
 
 from __future__ import annotations
@@ -12,19 +15,19 @@ from typing import TypeAlias
 from saps.ofm.network.topology import Link, Port
 
 MISSES = 3
-"""Probes in a row that may be lost; the next one sent in vain takes the link down. Packet-ins are lossy."""
+"""Most probes in a row that may be lost; the next one sent in vain takes the link down. Packet-ins are lossy."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUp:
-    """The link can be used, both ways."""
+    """A link that is now usable both ways."""
 
     link: Link
 
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The link cannot be used any more."""
+    """A link that is no longer usable."""
 
     link: Link
 
@@ -37,9 +40,9 @@ class LinkTable:
 
     def __init__(self) -> None:
         self._far: dict[Port, Port] = {}
-        """Where the probes of a port arrive."""
+        """The port where the probes of each port arrive."""
         self._unseen: dict[Port, int] = {}
-        """Probes a port has sent since one arrived."""
+        """Probes that each port has sent since one arrived."""
 
     @property
     def links(self) -> set[Link]:
@@ -47,26 +50,27 @@ class LinkTable:
         return {Link.of(near, far) for near, far in self._far.items() if self._far.get(far) == near}
 
     def far(self, port: Port) -> Port | None:
-        """Where the probes of a port arrive."""
+        """Return the port where the probes of a port arrive, or None."""
         return self._far.get(port)
 
     def ports(self, dpid: int) -> set[Port]:
-        """The ports of a switch that probes have crossed."""
+        """Return the ports of a switch that probes have crossed."""
         return {port for pair in self._far.items() for port in pair if port.dpid == dpid}
 
     def is_internal(self, port: Port) -> bool:
-        """Probes have arrived from or at this port: what comes in here comes from another switch."""
+        """Return whether probes have arrived from or at this port. Packets that come in there come from another
+        switch."""
         return port in self._far or port in self._far.values()
 
     def sent(self, source: Port) -> list[LinkEvent]:
-        """A probe goes out of `source`."""
+        """Count a probe sent out of `source`. Return the link that ends by it, if any."""
         if source not in self._far:
             return []
         self._unseen[source] += 1
         return self._forget(source) if self._unseen[source] > MISSES + 1 else []
 
     def arrived(self, source: Port, at: Port) -> list[LinkEvent]:
-        """A probe of `source` came in `at` a port."""
+        """Take in a probe of `source` that came in at a port. Return the links that it ends or begins."""
         if source.dpid == at.dpid:
             return []
         self._unseen[source] = 0
@@ -81,11 +85,11 @@ class LinkTable:
         return events
 
     def port_lost(self, port: Port) -> list[LinkEvent]:
-        """A port is down or has gone."""
+        """End the links of a port that is down or removed."""
         return [event for source in (port, *self._to(port)) for event in self._forget(source)]
 
     def switch_lost(self, dpid: int) -> list[LinkEvent]:
-        """A switch is gone."""
+        """End the links of a switch that is gone."""
         return [event for port in sorted(self.ports(dpid)) for event in self.port_lost(port)]
 
     def _to(self, port: Port) -> list[Port]:

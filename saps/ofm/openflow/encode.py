@@ -1,7 +1,7 @@
-"""Requests as OpenFlow 1.3 messages (7.2, 7.3).
+"""Encodes requests as OpenFlow 1.3 messages (7.2, 7.3).
 
-Entries, groups, questions for entries and packets, which are many, are packed here (the codec's classes take ten times
-as long); what is rare is written by the codec. Its texts are what the tests compare with.
+Frequent messages (entries, groups, questions for entries, packets) are packed here, since the codec's classes take ten
+times as long. The codec writes rare ones. Tests compare the packed messages with the codec's.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ OVS_ADD_OR_MODIFY = 0x8000
 """Open vSwitch's group command `OFPGC_ADD_OR_MOD` (openflow-1.1.h of its sources)."""
 
 FIELDS: dict[str, int] = {field.name: field.num for field in ofproto.oxm_types if field.name in WIDTHS}
-"""OXM class and field of each match field."""
+"""OXM class and field number of each match field."""
 FULL: dict[str, int] = {name: (1 << width) - 1 for name, width in WIDTHS.items()}
-"""The mask of each match field that leaves nothing out."""
+"""Mask of each match field that covers all its bits."""
 _HEAD, _HALVES = struct.Struct("!I"), struct.Struct("!HH")
 _NUMBERED, _OUTPUT = struct.Struct("!HHI"), struct.Struct("!HHIH6x")
 KIND_NUMBERS = {kind: number for number, kind in KINDS.items()}
-"""Numbers of the kinds of groups."""
+"""Number of each kind of group."""
 
 
 class UnencodableError(ValueError):
-    """A request that no message can carry: longer than 65,535 bytes, or a number too large for its field."""
+    """A request that no message can carry: it is longer than 65,535 bytes, or a number is too large for its field."""
 
     def __init__(self, request: Request, cause: Exception) -> None:
         text = repr(request)
@@ -58,7 +58,7 @@ class UnencodableError(ValueError):
 
 
 def encode(request: Request, xid: int) -> bytes:
-    """The message for a request, under the transaction id `xid`. Raises `UnencodableError`."""
+    """Return the message for a request, under the transaction id `xid`. Raises `UnencodableError`."""
     try:
         return _finish(_ENCODERS[type(request)](request), xid)
     except (struct.error, OverflowError) as error:
@@ -66,30 +66,32 @@ def encode(request: Request, xid: int) -> bytes:
 
 
 def hello(xid: int) -> bytes:
-    """Our hello: version 1.3 and no other (7.5.1). The codec reads the element but does not write it."""
+    """Return the controller's hello: version 1.3 and no other (7.5.1). It is packed here, as the codec only reads this
+    element."""
     bitmap = struct.pack("!HHI", ofproto.OFPHET_VERSIONBITMAP, 8, 1 << ofproto.OFP_VERSION)
     head = struct.pack(ofproto.OFP_HEADER_PACK_STR, ofproto.OFP_VERSION, ofproto.OFPT_HELLO, 8 + len(bitmap), xid)
     return head + bitmap
 
 
 def echo_request(xid: int) -> bytes:
-    """A question whether the peer lives (7.5.2)."""
+    """Return an echo request, which asks whether the peer is alive (7.5.2)."""
     return _finish(parser.OFPEchoRequest(datapath, b""), xid)
 
 
 def echo_reply(xid: int, data: bytes) -> bytes:
-    """The answer to an echo request: its data (7.5.3)."""
+    """Return an echo reply with the request's data (7.5.3)."""
     return _finish(parser.OFPEchoReply(datapath, data), xid)
 
 
 def hello_failed(xid: int, text: str) -> bytes:
-    """The error that says that there is no common version (7.5.1)."""
+    """Return the error for the lack of a common version (7.5.1)."""
     code = ofproto.OFPHFC_INCOMPATIBLE
     return _finish(parser.OFPErrorMsg(datapath, ofproto.OFPET_HELLO_FAILED, code, text.encode("ascii")), xid)
 
 
 def bad_version(xid: int, message: bytes) -> bytes:
-    """The error that answers a message of another version than agreed; it carries the first 64 bytes (7.4.4)."""
+    """Return the error for a message of another version than agreed. It carries the message's first 64 bytes
+    (7.4.4)."""
     code = ofproto.OFPBRC_BAD_VERSION
     return _finish(parser.OFPErrorMsg(datapath, ofproto.OFPET_BAD_REQUEST, code, message[:64]), xid)
 
@@ -112,7 +114,7 @@ def _finish(message: Any, xid: int) -> bytes:
 
 @lru_cache(1 << 14)
 def _oxm(field: str, value: int, mask: int | None = None) -> bytes:
-    """A match field (7.2.3.2). Remembered, as flow entries differ in few."""
+    """Return a match field (7.2.3.2). Results are cached, as flow entries differ in few fields."""
     size = SIZES[field]
     body = value.to_bytes(size, "big")
     if mask is None:
@@ -122,14 +124,14 @@ def _oxm(field: str, value: int, mask: int | None = None) -> bytes:
 
 @lru_cache(4096)
 def set_field_bytes(action: SetField) -> bytes:
-    """The action, padded to 8 bytes (7.2.5)."""
+    """Return a set-field action, padded to 8 bytes (7.2.5)."""
     oxm = _oxm(action.field, action.value)
     length = (4 + len(oxm) + 7) // 8 * 8
     return _HALVES.pack(ofproto.OFPAT_SET_FIELD, length) + oxm + bytes(-(4 + len(oxm)) % 8)
 
 
 def match_bytes(match: Match) -> bytes:
-    """The match (7.2.3.1). In the order of their numbers, fields come after those they require (7.2.3.8)."""
+    """Return a match (7.2.3.1). Fields are ordered by number, so they come after those they require (7.2.3.8)."""
     body = b"".join(
         [
             _oxm(name, masked.value, None if masked.mask == FULL[name] else masked.mask)
@@ -145,7 +147,7 @@ def _number(entry: tuple[str, Masked]) -> int:
 
 
 def action_bytes(actions: Iterable[Action]) -> bytes:
-    """Actions (7.2.5). Whole packets go to the controller."""
+    """Return a list of actions (7.2.5). Outputs to the controller send whole packets."""
     found = []
     for action in actions:
         match action:
@@ -161,14 +163,14 @@ def action_bytes(actions: Iterable[Action]) -> bytes:
 
 
 def bucket_bytes(bucket: Bucket) -> bytes:
-    """7.3.4.2."""
+    """Return a bucket (7.3.4.2)."""
     actions = action_bytes(bucket.actions)
     watch = ofproto.OFPP_ANY if bucket.watch is None else bucket.watch
     return struct.pack("!HHII4x", 16 + len(actions), bucket.weight, watch, ofproto.OFPG_ANY) + actions
 
 
 def instruction_bytes(flow: Flow) -> bytes:
-    """What is done with an entry's packets (7.2.4)."""
+    """Return the instructions of a flow entry (7.2.4)."""
     found = b"" if flow.meter is None else _NUMBERED.pack(ofproto.OFPIT_METER, 8, flow.meter)
     if flow.actions:
         actions = action_bytes(flow.actions)
@@ -179,7 +181,7 @@ def instruction_bytes(flow: Flow) -> bytes:
 
 
 def _flow_mod(command: int, flow: Flow, mask: int = 0) -> _Written:
-    """7.3.4.1."""
+    """Return a flow modification (7.3.4.1)."""
     head = struct.pack(
         ofproto.OFP_FLOW_MOD_PACK_STR0,
         *(flow.cookie, mask, flow.table, command, 0, 0, flow.priority, ofproto.OFP_NO_BUFFER),
@@ -189,7 +191,7 @@ def _flow_mod(command: int, flow: Flow, mask: int = 0) -> _Written:
 
 
 def _group_mod(command: int, group: Group) -> _Written:
-    """7.3.4.2."""
+    """Return a group modification (7.3.4.2)."""
     head = struct.pack("!HBxI", command, KIND_NUMBERS[group.kind], group.id)
     return _Written(ofproto.OFPT_GROUP_MOD, head + b"".join(map(bucket_bytes, group.buckets)))
 
@@ -200,7 +202,7 @@ def _meter_mod(command: int, meter: Meter) -> Any:
 
 
 def _ask_flows(ask: r.AskFlows | r.AskFlowTotal) -> _Written:
-    """7.3.5.2, 7.3.5.3."""
+    """Return a request for flow entries (7.3.5.2) or for their total (7.3.5.3)."""
     kind = ofproto.OFPMP_FLOW if isinstance(ask, r.AskFlows) else ofproto.OFPMP_AGGREGATE
     head = struct.pack(
         "!HH4xB3xII4xQQ", kind, 0, ofproto.OFPTT_ALL, ofproto.OFPP_ANY, ofproto.OFPG_ANY, ask.cookie, ask.mask
@@ -214,7 +216,7 @@ def _drop_flows(drop: r.DropFlows) -> Any:
 
 
 def _send_packet(send: r.SendPacket) -> _Written:
-    """7.3.7."""
+    """Return a packet-out (7.3.7)."""
     out = action_bytes([Output(send.port)])
     head = struct.pack("!IIH6x", ofproto.OFP_NO_BUFFER, ofproto.OFPP_CONTROLLER, len(out))
     return _Written(ofproto.OFPT_PACKET_OUT, head + out + send.frame)

@@ -1,8 +1,10 @@
-"""Entries of OpenFlow 1.3 messages as values: ports, flows, groups, meters, their counters, matches and actions.
+"""Decodes entries of OpenFlow 1.3 messages into values: ports, flows, groups, meters, their counters, matches and
+actions.
 
-Lists are walked here, under the message's own bounds: the codec's loops do not end on an entry of length zero. Layouts
-and match fields are the codec's. Every reader gets the message and where its entry starts and ends, and raises
-`MalformedError` or `struct.error`. What our words cannot say is read as `NOTHING_OF_OURS`: it differs from every plan.
+Lists are walked here, within the message's own bounds, since the codec's loops do not end on an entry of length zero.
+Layouts and match fields come from the codec. Every reader takes the message and the bounds of its entry, and raises
+`MalformedError` or `struct.error`. What the types of `saps.ofm.flows.tables` cannot express is read as
+`NOTHING_OF_OURS`, which differs from every plan.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ NO_COUNT = (1 << 64) - 1
 
 
 class Instructions(NamedTuple):
-    """What a flow entry does with its packets: meter, then actions, then on to another table."""
+    """The instructions of a flow entry: first its meter, then its actions, then the table to go to."""
 
     actions: tuple[Action, ...] = ()
     meter: int | None = None
@@ -45,11 +47,12 @@ class Instructions(NamedTuple):
 
 
 class MalformedError(ValueError):
-    """The bytes are no such message; the text says why."""
+    """Bytes that are not a valid message; the text says why."""
 
 
 def walk(data: bytes, start: int, end: int, least: int, at: int) -> Iterator[tuple[int, int]]:
-    """Start and end of each entry between `start` and `end`; its length stands `at` bytes behind its start."""
+    """Yield start and end of each entry between `start` and `end`. An entry's length stands `at` bytes behind its
+    start, and is at least `least` bytes. Raises `MalformedError` for an impossible length."""
     while start < end:
         (length,) = struct.unpack_from("!H", data, start + at)
         if not least <= length <= end - start:
@@ -59,32 +62,32 @@ def walk(data: bytes, start: int, end: int, least: int, at: int) -> Iterator[tup
 
 
 def read_text(padded: bytes) -> str:
-    """A text up to its first zero byte."""
+    """Return a text up to its first zero byte."""
     return padded.split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
 def read_port(data: bytes, start: int, end: int) -> v.PortInfo:
-    """7.2.1."""
+    """Return a port (7.2.1)."""
     number, mac, name, config, state, _, _, _, _, speed, _ = struct.unpack_from(ofproto.OFP_PORT_PACK_STR, data, start)
     up = not (config & ofproto.OFPPC_PORT_DOWN or state & ofproto.OFPPS_LINK_DOWN)
     return v.PortInfo(number, read_text(name), int.from_bytes(mac, "big"), up, speed)
 
 
 def read_port_count(data: bytes, start: int, end: int) -> v.PortCount:
-    """7.3.5.6. A counter of all ones is not kept by the switch."""
+    """Return the counters of a port (7.3.5.6). A counter of all ones, which the switch does not keep, becomes None."""
     port, *counts = struct.unpack_from(ofproto.OFP_PORT_STATS_PACK_STR, data, start)[:9]
     return v.PortCount(port, *(None if count == NO_COUNT else count for count in counts))
 
 
 def read_group_count(data: bytes, start: int, end: int) -> v.GroupCount:
-    """7.3.5.9."""
+    """Return the counters of a group (7.3.5.9)."""
     _, group, flows, packets, count, _, _ = struct.unpack_from(ofproto.OFP_GROUP_STATS_PACK_STR, data, start)
     buckets = tuple(struct.iter_unpack("!QQ", data[start + 40 : end - (end - start - 40) % 16]))
     return v.GroupCount(group, flows, packets, count, buckets)
 
 
 def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
-    """7.3.5.2; None if it matches on something we have no word for."""
+    """Return a flow entry with its counters (7.3.5.2), or None if it matches on an unknown field."""
     (_, table, sec, nsec, priority, idle, hard, _, cookie, packets, count) = struct.unpack_from(
         ofproto.OFP_FLOW_STATS_0_PACK_STR, data, start
     )
@@ -99,7 +102,7 @@ def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
 
 
 def read_instructions(data: bytes, start: int, end: int) -> Instructions | None:
-    """At most one of each kind (7.2.4); None if there are other instructions."""
+    """Return the instructions of a flow entry, at most one of each kind (7.2.4), or None if there are others."""
     actions: tuple[Action, ...] = ()
     meter = goto = None
     seen: set[int] = set()
@@ -121,7 +124,7 @@ def read_instructions(data: bytes, start: int, end: int) -> Instructions | None:
 
 
 def read_actions(data: bytes, start: int, end: int) -> tuple[Action, ...]:
-    """7.2.5."""
+    """Return a list of actions (7.2.5)."""
     return tuple([_action(data[first:last]) for first, last in walk(data, start, end, 8, 2)])
 
 
@@ -131,7 +134,7 @@ def _action(data: bytes) -> Action:
 
 @lru_cache(1 << 14)
 def _short_action(data: bytes) -> Action:
-    """Remembered, as all the switches of a network have the same few."""
+    """Return one action. Results are cached, as all switches of a network have the same few actions."""
     kind, _, number = struct.unpack_from("!HHI", data)
     if kind == ofproto.OFPAT_SET_FIELD:
         name, value, mask, _ = _oxm(data, 4, len(data))
@@ -141,7 +144,7 @@ def _short_action(data: bytes) -> Action:
 
 
 def read_group(data: bytes, start: int, end: int) -> Group:
-    """7.3.5.10."""
+    """Return a group (7.3.5.10)."""
     _, kind, group = struct.unpack_from(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, data, start)
     buckets = tuple(read_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
     if kind not in KINDS:
@@ -150,13 +153,13 @@ def read_group(data: bytes, start: int, end: int) -> Group:
 
 
 def read_bucket(data: bytes, start: int, end: int) -> Bucket:
-    """7.3.4.2."""
+    """Return a bucket (7.3.4.2)."""
     _, weight, watch, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
     return Bucket(read_actions(data, start + 16, end), weight, None if watch == ofproto.OFPP_ANY else watch)
 
 
 def read_meter(data: bytes, start: int, end: int) -> Meter:
-    """7.3.5.13. Of rate 0 is one that does not just drop above so many packets a second."""
+    """Return a meter (7.3.5.13). Its rate is 0 unless it only drops packets above a rate in packets a second."""
     _, flags, meter = struct.unpack_from(ofproto.OFP_METER_CONFIG_PACK_STR, data, start)
     bands = [struct.unpack_from("!HHII", data, first) for first, _ in walk(data, start + 8, end, 16, 2)]
     ours = len(bands) == 1 and bands[0][0] == ofproto.OFPMBT_DROP
@@ -167,20 +170,20 @@ def read_meter(data: bytes, start: int, end: int) -> Meter:
 
 
 def read_meter_count(data: bytes, start: int, end: int) -> v.MeterCount:
-    """7.3.5.12."""
+    """Return the counters of a meter (7.3.5.12)."""
     meter, _, flows, packets, count, _, _ = struct.unpack_from(ofproto.OFP_METER_STATS_PACK_STR, data, start)
     dropped = struct.unpack_from("!Q", data, start + 40)[0] if end - start >= 56 else 0
     return v.MeterCount(meter, flows, packets, count, dropped)
 
 
 def read_match(data: bytes, start: int, end: int) -> tuple[Match | None, int]:
-    """A match, or None if it has fields without a word of ours; and where it ends."""
+    """Return a match, or None if it has an unknown field; and its end."""
     fields, known, after = read_fields(data, start, end)
     return (Match(tuple(sorted(fields.items()))) if known else None), after
 
 
 def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], bool, int]:
-    """The fields of a match that we have words for, whether these are all, and where it ends with its padding."""
+    """Return the known fields of a match, whether these are all, and the end of the match with its padding."""
     kind, length = _HALVES.unpack_from(data, start)
     stop, after = start + length, start + (length + 7) // 8 * 8
     if kind != ofproto.OFPMT_OXM or length < 4 or after > end:
@@ -203,13 +206,14 @@ def read_fields(data: bytes, start: int, end: int) -> tuple[dict[str, Masked], b
 
 @lru_cache(1 << 14)
 def _field(data: bytes) -> tuple[str, Masked | None]:
-    """A match field, None if we have no word for it. Remembered, as flow entries differ in few."""
+    """Return the name and value of a match field; None as value for an unknown field. Results are cached, as flow
+    entries differ in few fields."""
     name, value, mask, _ = _oxm(data, 0, len(data))
     return name, Masked(value, (1 << WIDTHS[name]) - 1 if mask is None else mask) if name else None
 
 
 def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
-    """A match field: its name, or "" if we have no word for it, value, mask, and where it ends (7.2.3.2)."""
+    """Return a match field (7.2.3.2): its name ("" for an unknown field), value, mask, and end."""
     (head,) = _HEAD.unpack_from(data, start)
     size, first = head & 0xFF, start + 4
     stop = first + size
@@ -227,9 +231,9 @@ def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
 
 _HEAD, _HALVES = struct.Struct("!I"), struct.Struct("!HH")
 SHORT = 64
-"""Bytes of the longest action that is remembered: a rewritten IPv6 address takes 24."""
+"""Longest action that is cached, in bytes; a rewritten IPv6 address takes 24."""
 SIZES: dict[str, int] = {name: (bits + 7) // 8 for name, bits in WIDTHS.items()}
-"""Bytes of each match field."""
+"""Length of each match field in bytes."""
 _FIELDS: dict[Any, str] = {field.num: field.name for field in ofproto.oxm_types if field.name in WIDTHS}
 KINDS = {
     ofproto.OFPGT_ALL: GroupKind.ALL,

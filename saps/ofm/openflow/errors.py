@@ -1,4 +1,4 @@
-"""What can go wrong when a switch is asked for something."""
+"""Errors of requests to a switch."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from saps.ofm.openflow.values import SwitchError
 
 
 class ChannelError(Exception):
-    """A switch did not do what was asked; the text says which switch, what and why."""
+    """A switch that did not do what was asked; the text says which switch, what and why."""
 
 
 class RefusedError(ChannelError):
-    """The switch answered a request with an error. Other requests of the same call may have been done."""
+    """A request that the switch answered with an error. Other requests of the same call may have been done."""
 
     def __init__(self, dpid: int, request: Request, error: SwitchError) -> None:
         text = repr(request)
         super().__init__(f"switch {dpid:016x} refused {text[:300]}{'...' * (len(text) > 300)}: {error}")
         self.dpid = dpid
         self.request = request
-        """For `Switch.apply`: the change that failed."""
+        """The failed request; `Switch.apply` makes it from a change (see `change_of`)."""
         self.error = error
 
 
 class NoAnswerError(ChannelError):
-    """The switch did not answer in time; it may yet do what was asked."""
+    """A switch that did not answer in time; it may yet do what was asked."""
 
 
 class SwitchGoneError(ChannelError):
-    """The connection has ended; what was under way may have been done or not."""
+    """A connection that has ended; requests under way may or may not have been done."""

@@ -1,4 +1,5 @@
-"""What comes of one switch's connection, as values: answers, packets, and why it ended; and what it may cost."""
+"""Defines the events of one switch's connection as values: answers, packets, and the reason of its end; and its
+limits."""
 
 from __future__ import annotations
 
@@ -12,24 +13,25 @@ from saps.ofm.openflow.values import Features, PacketIn, PortInfo, PortStatus, S
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a switch may cost us."""
+    """Limits of the resources that a switch may use."""
 
     hello: int = 1024
-    """Bytes of the longest hello. A switch's has 16."""
+    """Longest hello in bytes; a switch's has 16."""
     reply: int = 32 << 20
-    """Bytes of the longest multipart reply; a flow entry takes 100 to 200. More costs memory, several times as much."""
+    """Longest multipart reply in bytes; a flow entry takes 100 to 200. A reply costs several times its length in
+    memory."""
     handshake: float = 10.0
-    """Seconds from the connection to its being ready."""
+    """Limit in seconds from the connection to its being ready."""
     idle: float = 5.0
-    """Seconds without a message until the switch is asked whether it lives. Less costs an echo each."""
+    """Seconds without a message until the switch is probed. A smaller value costs an echo each."""
     timeout: float = 5.0
-    """Seconds from then until it counts as lost."""
+    """Seconds from the probe until the switch is declared dead."""
     answer: float = 30.0
-    """Seconds until an answer is given up; a full table takes several."""
+    """Timeout of an answer in seconds; a full table takes several."""
 
 
 class Fault(Enum):
-    """Why a connection was given up."""
+    """The reason why a connection was given up."""
 
     ENDED = "closed by the switch"
     TRUNCATED = "ended within a message"
@@ -48,7 +50,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The handshake is done."""
+    """The end of the handshake: the switch is usable."""
 
     features: Features
     maker: tuple[str, str]
@@ -65,32 +67,32 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What was asked under `ticket` is answered, or done as far as it was not refused."""
+    """The answer to the request `ticket`. A transaction has been done, except for what was refused."""
 
     ticket: int
     answer: object
-    """The answer to a question; None for a transaction."""
+    """Answer to a question; None for a transaction."""
     refusals: tuple[Refusal, ...]
-    """In the order of the requests."""
+    """Refusals in the order of the requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """What was asked under `ticket` was not answered in time."""
+    """The request `ticket` was not answered in time."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """An error that answers nothing we wait for, such as a packet-out."""
+    """An error that answers no pending request, for example of a packet-out."""
 
     error: SwitchError
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The connection is of no use any more."""
+    """The connection is unusable from now on."""
 
     fault: Fault
     detail: str

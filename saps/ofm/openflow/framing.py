@@ -1,32 +1,34 @@
-"""A byte stream cut into OpenFlow messages: each begins with version, type, length and transaction id (7.1)."""
+"""Cuts a byte stream into OpenFlow messages: each begins with version, type, length and transaction id (7.1)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 HEADER = 8
-"""Bytes of the header, which the length includes."""
+"""Length of the header in bytes, which the length field includes."""
 
 
 class BadLengthError(ValueError):
-    """A header states a length that no message has, or more than is allowed now."""
+    """A header with an impossible length, or one that exceeds the present limit."""
 
 
 class Framer:
-    """Keeps what has come of an incomplete message: less than 64 KiB, since a length has 16 bits."""
+    """The framer of one connection. It keeps the bytes of an incomplete message: less than 64 KiB, since a length has
+    16 bits."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        """Bytes of the longest message that is taken now."""
+        """Longest message accepted now, in bytes."""
         self._rest = bytearray()
 
     @property
     def pending(self) -> int:
-        """Bytes of the message that is not complete."""
+        """Number of bytes of the incomplete message."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The messages that are complete with `data`. Raises `BadLengthError` at a bad header; then it is over."""
+        """Yield the messages that are complete with `data`. Raises `BadLengthError` at a bad header; then feed no
+        more."""
         buffer = self._rest
         buffer += data
         start = 0

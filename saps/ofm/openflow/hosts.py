@@ -1,7 +1,7 @@
-"""Where hosts are, from packets that switches hand to the controller: ARP (RFC 826), neighbour discovery, or any IP.
+"""Locates hosts by packets that switches hand to the controller: ARP (RFC 826), neighbour discovery, or any IP. Pure.
 
-Pure. A switch sees a host's packets at the port where it is attached and, on their way, at ports to other switches; the
-latter do not count, even if they are known as such only later.
+A switch sees a host's packets at the port where the host is attached and, on their way, at ports to other switches. The
+latter do not count, even if they are recognized only later.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TypeAlias
 from saps.ofm.network.topology import Port
 
 MOST = 65536
-"""Hosts remembered; beyond it the one not seen for longest is forgotten. A host costs about 300 bytes."""
+"""Most hosts remembered; beyond it the one not seen for longest is forgotten. A host costs about 300 bytes."""
 TAGS = (b"\x81\x00", b"\x88\xa8")
 """Ethernet types of VLAN tags (IEEE 802.1Q, 9.5)."""
 MOST_TAGS = 2
 TRACES = 16
-"""Ports remembered of one host; only the last one counts that does not lead to a switch."""
+"""Most ports remembered of one host. Only the last one that does not lead to a switch counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sent a packet."""
+    """The sender of a packet: its MAC and IP address."""
 
     mac: int
     ip: str
@@ -31,7 +31,7 @@ class Sender:
 
 @dataclass(frozen=True, slots=True)
 class HostSeen:
-    """A host is new, or has moved."""
+    """A host that is new or has moved."""
 
     mac: int
     ip: str
@@ -40,7 +40,7 @@ class HostSeen:
 
 @dataclass(frozen=True, slots=True)
 class HostGone:
-    """The place of a host is not known any more."""
+    """A host whose place is no longer known."""
 
     mac: int
     ip: str
@@ -50,8 +50,8 @@ HostEvent: TypeAlias = HostSeen | HostGone
 
 
 def sender(frame: bytes) -> Sender | None:
-    """Who sent an Ethernet frame, or None without a unicast MAC and IP address. It may have VLAN tags: switches
-    match what is behind them."""
+    """Return the sender of an Ethernet frame, or None without a unicast MAC and IP address. VLAN tags are skipped, up
+    to `MOST_TAGS`."""
     kind, source, body = frame[12:14], frame[6:12], frame[14:]
     for _ in range(MOST_TAGS):
         if kind not in TAGS:
@@ -73,19 +73,19 @@ def sender(frame: bytes) -> Sender | None:
 
 
 class HostTable:
-    """All hosts seen, by MAC and IP address: a host may have several of either."""
+    """All hosts seen, by MAC and IP address; a host may have several of either."""
 
     def __init__(self) -> None:
         self._traces: dict[Sender, tuple[Port, ...]] = {}
-        """Where each was seen, the last place at the end; the one not seen for longest is first."""
+        """The ports where each host was seen, the latest last. The host not seen for longest comes first."""
 
     @property
     def hosts(self) -> dict[Sender, Port]:
-        """All hosts and their places."""
+        """All hosts and their ports."""
         return {who: ports[-1] for who, ports in self._traces.items()}
 
     def seen(self, who: Sender, at: Port) -> list[HostEvent]:
-        """A packet of a host came in at a port that, for all we know, does not lead to a switch."""
+        """Take in a packet of a host at a port that is not known to lead to a switch. Return what is new."""
         before = self._traces.pop(who, ())
         self._traces[who] = (*(port for port in before[1 - TRACES :] if port != at), at)
         events: list[HostEvent] = []
@@ -98,11 +98,12 @@ class HostTable:
         return events
 
     def port_lost(self, port: Port) -> list[HostEvent]:
-        """A port has gone down or away, and the hosts there with it."""
+        """Forget the hosts at a port that has gone down or was removed. Return what changes."""
         return self._leave(port, keep=False)
 
     def port_internal(self, port: Port) -> list[HostEvent]:
-        """A port is found to lead to a switch: hosts seen there are where they were seen before."""
+        """Discount a port that is found to lead to a switch: hosts seen there return to their previous ports. Return
+        what changes."""
         return self._leave(port, keep=True)
 
     def _leave(self, port: Port, *, keep: bool) -> list[HostEvent]:

@@ -1,7 +1,7 @@
-"""Probes of links: LLDP frames (IEEE 802.1AB-2016, 8 and 9) that say which port of which switch sent them.
+"""Makes and reads link probes: LLDP frames (IEEE 802.1AB-2016, 8 and 9) that name the port and switch that sent them.
 
-A probe carries a message authentication code, so that a host cannot invent links. One that forwards probes between two
-switches can still pretend a link between them.
+A probe carries a message authentication code, so that a host cannot invent links. A host that forwards probes between
+two switches can still feign a link between them.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from saps.ofm.network.topology import Port
 
 ETHERTYPE = 0x88CC
 NEAREST_BRIDGE = bytes.fromhex("0180c200000e")
-"""Destination that no bridge forwards (7.1)."""
+"""Destination address that no bridge forwards (7.1)."""
 CODE = 16
-"""Bytes of the authentication code: HMAC-SHA-256, cut."""
+"""Length of the authentication code in bytes: truncated HMAC-SHA-256."""
 
 _CHASSIS, _PORT, _TTL, _ORGANIZATION, _END = 1, 2, 3, 127, 0
 _LOCAL = b"\x07"
 """Subtype "locally assigned" of chassis and port."""
 _OURS = bytes.fromhex("02 5a b5 01")
-"""A locally administered organization, and our subtype of its TLVs."""
+"""A locally administered organization, and SAPS's subtype of its TLVs."""
 
 
 def probe(source: Port, mac: int, ttl: int, secret: bytes) -> bytes:
-    """The frame to send out of `source`, whose MAC address is `mac`; bystanders may forget it after `ttl` seconds."""
+    """Return the frame to send out of `source`, whose MAC address is `mac`. Bystanders may forget it after `ttl`
+    seconds."""
     chassis, number = _names(source)
     body = b"".join(
         [
@@ -41,12 +42,12 @@ def probe(source: Port, mac: int, ttl: int, secret: bytes) -> bytes:
 
 
 def is_lldp(frame: bytes) -> bool:
-    """Whether an Ethernet frame is LLDP, ours or not."""
+    """Return whether an Ethernet frame is LLDP, a probe of SAPS or not."""
     return frame[12:14] == ETHERTYPE.to_bytes(2, "big")
 
 
 def read_probe(frame: bytes, secret: bytes) -> Port | None:
-    """The port that sent a frame, or None if it is no probe of ours."""
+    """Return the port that sent a frame, or None if the frame is not a probe with a valid code."""
     if not is_lldp(frame):
         return None
     found = dict(_tlvs(frame[14:]))
@@ -71,7 +72,7 @@ def _tlv(kind: int, value: bytes) -> bytes:
 
 
 def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The TLVs up to the first end or fault (8.4)."""
+    """Yield the TLVs up to the first end or malformed one (8.4)."""
     start = 0
     while start + 2 <= len(data):
         head = int.from_bytes(data[start : start + 2], "big")

@@ -1,4 +1,4 @@
-"""The codec library, imported here and nowhere else, so that it can be exchanged: os-ken's classes for OpenFlow 1.3.
+"""Imports the codec library, here and nowhere else, so that it can be exchanged: os-ken's classes for OpenFlow 1.3.
 
 The library has no types, so its modules are `Any`. Importing it takes about half a second and 40 MB, which is why
 brokers do not. FAUCET's fork `c65of` has the same classes in other modules.
@@ -15,4 +15,4 @@ ofproto: Any = import_module("os_ken.ofproto.ofproto_v1_3")
 parser: Any = import_module("os_ken.ofproto.ofproto_v1_3_parser")
 """Message classes."""
 datapath: Any = SimpleNamespace(ofproto=ofproto, ofproto_parser=parser)
-"""What the message classes want to know about a switch: the protocol's version."""
+"""The part of a switch that the message classes need: the protocol's version."""

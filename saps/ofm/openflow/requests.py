@@ -1,4 +1,4 @@
-"""What a controller asks of a switch, as values, beside the changes of `saps.ofm.flows.tables`; `encode` writes
+"""Defines what a controller asks of a switch, as values, beside the changes of `saps.ofm.flows.tables`. `encode` writes
 them."""
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ class DropFlows:
 
 @dataclass(frozen=True, slots=True)
 class AddGroup:
-    """Add a group. One that is there is an error."""
+    """Add a group. An existing group is an error."""
 
     group: Group
 
 
 @dataclass(frozen=True, slots=True)
 class ModifyGroup:
-    """Replace a group's buckets at once. One that is not there is an error."""
+    """Replace a group's buckets at once. An unknown group is an error."""
 
     group: Group
 
 
 @dataclass(frozen=True, slots=True)
 class AddMeter:
-    """Add a meter. One that is there is an error."""
+    """Add a meter. An existing meter is an error."""
 
     meter: Meter
 
 
 @dataclass(frozen=True, slots=True)
 class ModifyMeter:
-    """Change a meter. One that is not there is an error."""
+    """Change a meter. An unknown meter is an error."""
 
     meter: Meter
 
@@ -49,27 +49,28 @@ class ModifyMeter:
 Mod: TypeAlias = (
     PutFlow | DropFlow | DropFlows | AddGroup | ModifyGroup | PutGroup | DropGroup | AddMeter | ModifyMeter | DropMeter
 )
-"""A change of a switch's tables: answered by nothing but an error; a barrier tells that it has been done."""
+"""A change of a switch's tables. Only an error answers it; a barrier confirms that it has been done."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskFeatures:
-    """Answer: `Features`."""
+    """Ask for the switch's features. Answer: `Features`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskMaker:
-    """Answer: a tuple with the maker and the model of the switch, as two texts."""
+    """Ask for the switch's description. Answer: a tuple of maker and model, two texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskPorts:
-    """Answer: a tuple of `PortInfo`."""
+    """Ask for all ports. Answer: a tuple of `PortInfo`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskFlows:
-    """Flow entries whose cookie equals `cookie` in the bits of `mask`. Answer: a tuple of `FlowCount`."""
+    """Ask for the flow entries whose cookie equals `cookie` in the bits of `mask`. Answer: a tuple of `FlowCount`, None
+    in place of entries with unknown match fields."""
 
     cookie: int = 0
     mask: int = 0
@@ -77,7 +78,8 @@ class AskFlows:
 
 @dataclass(frozen=True, slots=True)
 class AskFlowTotal:
-    """How many flow entries have a cookie that equals `cookie` in the bits of `mask`. Answer: an integer."""
+    """Ask for the number of flow entries whose cookie equals `cookie` in the bits of `mask`. Answer: a tuple of one
+    integer."""
 
     cookie: int = 0
     mask: int = 0
@@ -85,32 +87,32 @@ class AskFlowTotal:
 
 @dataclass(frozen=True, slots=True)
 class AskGroups:
-    """Answer: a tuple of `Group`."""
+    """Ask for all groups. Answer: a tuple of `Group`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskGroupCounts:
-    """Answer: a tuple of `GroupCount`."""
+    """Ask for the counters of all groups. Answer: a tuple of `GroupCount`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskPortCounts:
-    """Answer: a tuple of `PortCount`."""
+    """Ask for the counters of all ports. Answer: a tuple of `PortCount`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskMeters:
-    """Answer: a tuple of `Meter`."""
+    """Ask for all meters. Answer: a tuple of `Meter`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskMeterCounts:
-    """Answer: a tuple of `MeterCount`."""
+    """Ask for the counters of all meters. Answer: a tuple of `MeterCount`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskRole:
-    """Ask for a role; `generation` must not be less than the switch has seen. Answer: `RoleState`."""
+    """Ask for a role. `generation` must not be less than the switch has seen. Answer: `RoleState`."""
 
     role: Role
     generation: int
@@ -118,7 +120,7 @@ class AskRole:
 
 @dataclass(frozen=True, slots=True)
 class AskBarrier:
-    """Answered by None when all that was sent before has been done."""
+    """Ask for a confirmation that everything sent before has been done. Answer: None."""
 
 
 Question: TypeAlias = (
@@ -135,7 +137,7 @@ Question: TypeAlias = (
     | AskRole
     | AskBarrier
 )
-"""What is answered by a message, or several (multipart), or an error."""
+"""A request that is answered by a message, several messages (multipart), or an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +150,7 @@ class SendPacket:
 
 @dataclass(frozen=True, slots=True)
 class SendWholePackets:
-    """Packet-ins shall carry whole packets, kept in no buffer of the switch."""
+    """Ask for packet-ins with whole packets, without buffers of the switch."""
 
 
 Request: TypeAlias = Mod | Question | SendPacket | SendWholePackets

@@ -1,4 +1,4 @@
-"""What packet-ins and port changes say about the network: links and hosts, as events for the controller. Pure."""
+"""Derives links and hosts from packet-ins and port changes, as events for the controller. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Sighting: TypeAlias = LinkEvent | HostEvent
 
 
 class Tracker:
-    """Links and hosts of one network. `secret` signs the probes; whoever knows it can invent links."""
+    """The links and hosts of one network. `secret` signs the probes; its holder can invent links. `ttl` is the probes'
+    time to live in seconds."""
 
     def __init__(self, secret: bytes, ttl: int) -> None:
         self.links = LinkTable()
@@ -22,10 +23,10 @@ class Tracker:
         self._ttl = ttl
         self._probes: dict[Port, bytes] = {}
         self._sources: dict[bytes, Port] = {}
-        """The same, the other way."""
+        """The ports by their probes."""
 
     def probe(self, source: Port, mac: int) -> bytes:
-        """The frame to send out of a port."""
+        """Return the frame to send out of a port whose MAC address is `mac`."""
         frame = self._probes.get(source)
         if frame is None:
             frame = self._probes[source] = probe(source, mac, self._ttl, self._secret)
@@ -33,13 +34,14 @@ class Tracker:
         return frame
 
     def probed(self, source: Port, watched: set[int]) -> list[Sighting]:
-        """A probe has gone out of a port. It tells nothing if the switch behind is not `watched`: connected to us."""
+        """Count a probe sent out of a port. It counts only if the switch behind the port is `watched`, that is,
+        connected."""
         far = self.links.far(source)
         return [*self.links.sent(source)] if far is not None and far.dpid in watched else []
 
     def frame(self, at: Port, frame: bytes) -> tuple[list[Sighting], bool]:
-        """A frame came in at a port. Returns what it says, and whether a probe should go back at once: the port was not
-        known to lead to a switch."""
+        """Take in a frame at a port. Return what is new, and whether to send a probe back at once, because the port was
+        not known to lead to a switch."""
         if is_lldp(frame):
             source = self._read(frame)
             return self._link(source, at) if source else ([], False)
@@ -49,7 +51,7 @@ class Tracker:
         return [*self.hosts.seen(who, at)], False
 
     def _read(self, frame: bytes) -> Port | None:
-        """Whose probe it is; one that went out as it is needs no second look."""
+        """Return the port that sent a probe, or None. A probe that arrives unchanged needs no check of its code."""
         source = self._sources.get(frame)
         return source if source is not None else read_probe(frame, self._secret)
 
@@ -60,16 +62,17 @@ class Tracker:
         return events, at in fresh
 
     def ports(self, dpid: int) -> list[Port]:
-        """The ports of a switch where a link or a host is known."""
+        """Return the ports of a switch where a link or a host is known, ascending."""
         return sorted({*self.links.ports(dpid), *(at for at in self.hosts.hosts.values() if at.dpid == dpid)})
 
     def port_lost(self, port: Port) -> list[Sighting]:
-        """A port has gone down or away."""
+        """Forget the links and hosts at a port that is down or removed. Return what changes."""
         self._sources.pop(self._probes.pop(port, b""), None)
         return [*self.links.port_lost(port), *self.hosts.port_lost(port)]
 
     def switch_lost(self, dpid: int) -> list[Sighting]:
-        """A switch is gone for good; hosts there are kept, since nobody saw them go."""
+        """Forget the links of a switch that is gone for good. Its hosts are kept, since no port reported them gone.
+        Return what changes."""
         self._probes = {port: frame for port, frame in self._probes.items() if port.dpid != dpid}
         self._sources = {frame: port for port, frame in self._probes.items()}
         return [*self.links.switch_lost(dpid)]

@@ -1,4 +1,4 @@
-"""What a switch tells, as values: its ports, packets, counters and errors (OpenFlow 1.3.5, chapter 7)."""
+"""Defines what a switch reports, as values: ports, packets, counters and errors (OpenFlow 1.3.5, chapter 7)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from saps.ofm.flows.tables import Flow
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Who a switch is (7.3.1)."""
+    """The identity of a switch (7.3.1)."""
 
     dpid: int
-    """Datapath id, 64 bits: the switch's name for as long as it exists."""
+    """Datapath id, 64 bits: the permanent name of the switch."""
     tables: int
     auxiliary: int
-    """0 on the main connection."""
+    """Number of an auxiliary connection; 0 on the main connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +27,13 @@ class PortInfo:
     name: str
     mac: int
     up: bool
-    """Neither taken down by configuration nor without a carrier."""
+    """Whether the port is neither down by configuration nor without a carrier."""
     speed: int
-    """Current bit rate in kb/s; 0: unknown."""
+    """Current bit rate in kbit/s; 0: unknown."""
 
 
 class PortChange(Enum):
-    """What became of a port (7.4.3)."""
+    """The change of a port (7.4.3)."""
 
     ADDED = 0
     REMOVED = 1
@@ -42,7 +42,7 @@ class PortChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PortStatus:
-    """A port came, went or changed."""
+    """A port that was added, removed or changed."""
 
     change: PortChange
     port: PortInfo
@@ -54,9 +54,9 @@ class PacketIn:
 
     port: int
     cookie: int
-    """Of the flow that sent it."""
+    """Cookie of the flow that sent it."""
     frame: bytes
-    """From the Ethernet header on; it may be cut short."""
+    """Frame from the Ethernet header on; it may be truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +67,16 @@ class FlowCount:
     packets: int
     bytes: int
     seconds: float
-    """Age of the entry."""
+    """Age of the entry in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCount:
-    """A group's counters (7.3.5.9); `buckets` has (packets, bytes) of each bucket."""
+    """A group's counters (7.3.5.9). `buckets` holds (packets, bytes) of each bucket."""
 
     id: int
     flows: int
-    """Flows and groups that use it."""
+    """Number of flows and groups that use it."""
     packets: int
     bytes: int
     buckets: tuple[tuple[int, int], ...]
@@ -84,7 +84,7 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True)
 class PortCount:
-    """A port's counters since the switch knows it (7.3.5.6); None: the switch does not keep that one."""
+    """A port's counters since its switch has known the port (7.3.5.6). None: the switch does not keep this counter."""
 
     port: int
     rx_packets: int | None
@@ -103,15 +103,15 @@ class MeterCount:
 
     id: int
     flows: int
-    """Flows that use it."""
+    """Number of flows that use it."""
     packets: int
     bytes: int
     dropped: int
-    """Packets of these that its first band has dropped."""
+    """Packets that its first band has dropped."""
 
 
 class Role(IntEnum):
-    """What a controller may do to a switch that has several (6.3.6). Only one is MASTER; a SLAVE only reads."""
+    """The rights of a controller at a switch that has several (6.3.6). Only one is MASTER; a SLAVE only reads."""
 
     UNCHANGED = 0
     EQUAL = 1
@@ -121,11 +121,11 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
-    """The role a switch has granted."""
+    """The role that a switch has granted."""
 
     role: Role
     generation: int
-    """Of the latest election of a master that the switch has heard of."""
+    """Generation of the latest election of a master that the switch knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,9 @@ class SwitchError:
     type: int
     code: int
     name: str
-    """`OFPGMFC_UNKNOWN_GROUP`, or numbers if the specification has no name."""
+    """Name of the code, such as `OFPGMFC_UNKNOWN_GROUP`; its numbers if the specification has no name."""
     data: bytes
-    """At least the first 64 bytes of the message that it answers, or a text."""
+    """At least the first 64 bytes of the refused message, or a text."""
 
     def __str__(self) -> str:
         return self.name

@@ -1,6 +1,6 @@
-"""Roles at switches (OpenFlow 1.3.5, 6.3.6): what one asks of a switch that has two controllers (asyncio).
+"""Negotiates roles at switches that have two controllers (OpenFlow 1.3.5, 6.3.6; asyncio).
 
-A switch that does not answer in time is as good as away: nobody is its master through us.
+A switch that does not answer in time counts as away: this controller is not its master.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from saps.ofm.openflow.errors import ChannelError, RefusedError
 from saps.ofm.openflow.values import Role, RoleState
 
 ANSWER = 1.0
-"""Seconds a switch has to answer."""
+"""Timeout of a switch's answer in seconds."""
 NO_GENERATION = (1 << 64) - 1
-"""How a switch answers that has heard of no generation."""
+"""Generation in the answer of a switch that knows none."""
 
 
 async def look(switch: Switch) -> RoleState | None:
-    """Our role there, and the latest generation; None: no answer."""
+    """Return this controller's role at a switch, with the latest generation; None without an answer."""
     try:
         async with asyncio.timeout(ANSWER):
             state = await switch.role(Role.UNCHANGED)
@@ -29,7 +29,7 @@ async def look(switch: Switch) -> RoleState | None:
 
 
 async def claim(switch: Switch, generation: int) -> int:
-    """Ask to be its master. Gives the later generation that it has heard of, or 0."""
+    """Ask to be the switch's master. Return the later generation that the switch knows, or 0 if it knows none."""
     try:
         async with asyncio.timeout(ANSWER):
             await switch.role(Role.MASTER, generation)
@@ -42,12 +42,14 @@ async def claim(switch: Switch, generation: int) -> int:
 
 
 async def claim_all(switches: Iterable[Switch], generation: int) -> int:
-    """`claim` at all of them: the latest generation that any has heard of later than ours, or 0."""
+    """Run `claim` at all switches. Return the latest generation later than `generation` that any of them knows, or
+    0."""
     return max(await asyncio.gather(*(claim(switch, generation) for switch in switches)), default=0)
 
 
 async def follow(switch: Switch, generation: int) -> None:
-    """Be its slave. `generation`: the latest heard of; a switch that knows a later one makes slaves by itself."""
+    """Become the switch's slave. `generation` is the latest one known. A switch that knows a later one demotes its
+    controllers by itself."""
     try:
         async with asyncio.timeout(ANSWER):
             await switch.role(Role.SLAVE, generation)

@@ -1,4 +1,5 @@
-"""The controller's OpenFlow server (asyncio): switches connect, and a `Listener` hears what becomes of the network."""
+"""Runs the controller's OpenFlow server (asyncio): switches connect, and a `Listener` hears the changes of the
+network."""
 
 from __future__ import annotations
 
@@ -24,29 +25,33 @@ from saps.ofm.openflow.values import PacketIn, PortChange, PortInfo, PortStatus,
 logger = logging.getLogger(__name__)
 
 PORT = 6653
-"""The port of OpenFlow (IANA)."""
+"""The registered port of OpenFlow (IANA)."""
 LAST_PORT = 0xFFFFFF00
-"""The greatest number of a port that is not reserved (OFPP_MAX)."""
+"""Highest port number that is not reserved (OFPP_MAX)."""
 MOST_PORTS = 8192
-"""Ports of one switch; one that tells of more is given up. Each costs 0.3 KiB, and a probe each round."""
+"""Most ports of one switch; the connection of a switch with more is closed. Each port costs 0.3 KiB, and a probe each
+round."""
 TICK = 0.25
-"""Seconds between looks at the clock. More makes timeouts coarser, less costs a little CPU for each switch."""
+"""Period of timer checks in seconds. A larger value makes timeouts coarser, a smaller one costs some processor time for
+each switch."""
 
 
 class Listener(Protocol):
-    """What the controller program hears; called on the event loop, and expected to return soon."""
+    """Receives the server's events, on the event loop. Calls must return soon."""
 
     def switch_up(self, switch: Switch) -> None:
-        """A switch is connected and has the base flows. It may be back: with the tables it had, or without any."""
+        """A switch is connected and has the base flows. After an earlier connection it has the tables it had, or
+        none."""
 
     def switch_down(self, dpid: int) -> None:
-        """A switch's connection has ended. It may forward on as its tables say, and be back soon."""
+        """A switch's connection has ended. It may continue to forward by its tables, and reconnect soon."""
 
     def switch_gone(self, dpid: int) -> None:
-        """A switch did not come back; its links have been reported down."""
+        """A switch did not reconnect in time; its links have been reported down."""
 
     def port_status(self, dpid: int, status: PortStatus) -> None:
-        """A port came, went or changed; perhaps only in what does not matter here: a change is often told twice."""
+        """A port was added, removed or changed, perhaps only in irrelevant details: switches often report a change
+        twice."""
 
     def link_up(self, link: Link) -> None:
         """Probes cross a link both ways."""
@@ -58,36 +63,37 @@ class Listener(Protocol):
         """A host is new, or has moved."""
 
     def host_gone(self, host: HostGone) -> None:
-        """A host's port is down, or leads to a switch: nobody knows where the host is."""
+        """A host's port is down, or leads to a switch: the place of the host is unknown."""
 
     def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        """A packet other than LLDP; those that show where a host is are told of as well."""
+        """A packet other than LLDP has come, including those that show the place of a host."""
 
 
 class Roles(Protocol):
-    """Who knows what a controller that is not alone may do to a switch."""
+    """Decides what one of several controllers may do to a switch."""
 
     async def agree(self, switch: Switch) -> bool:
-        """A switch has connected: come to terms with it. Says whether its tables are ours to change. Raises
-        `ChannelError`."""
+        """Agree on a role with a switch that has connected. Return whether this controller may change its tables.
+        Raises `ChannelError`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What one server does, and what it may cost."""
+    """Settings and limits of one server."""
 
     limits: Limits = field(default_factory=Limits)
     probe_interval: float = 2.0
-    """Seconds between the probes of a port. A link that fails without a change of port is noticed after five of them;
-    less costs packets: one out for each port, one in for each end of a link."""
+    """Seconds between the probes of a port. A link that fails without a port change is noticed after five of them. A
+    smaller value costs packets: one out for each port, one in for each end of a link."""
     grace: float = 10.0
-    """Seconds for a lost switch to come back before its links are given up."""
+    """Seconds that a lost switch has to reconnect until its links are given up."""
     most: int = 1024
-    """Connections at a time. A switch of 48 ports costs 15 KiB, a table being read 1.3 KiB for each entry."""
+    """Most connections at a time. A switch of 48 ports costs 15 KiB, a table being read 1.3 KiB for each entry."""
 
 
 class OpenFlowServer:
-    """Accepts switches from `start` to `close`; also an async context manager. (A `session.Owner`.)"""
+    """The controller's OpenFlow server: accepts switches from `start` to `close`. It is also an async context manager,
+    and a `session.Owner`."""
 
     def __init__(
         self,
@@ -99,8 +105,8 @@ class OpenFlowServer:
         tls: ssl.SSLContext | None = None,
         roles: Roles | None = None,
     ) -> None:
-        """`tls`: switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it asks for one. `roles`:
-        without, this is the only controller."""
+        """With `tls`, switches connect by TLS (OpenFlow 1.3.5, 6.3.3), and show a certificate if it requires one.
+        `roles` negotiates with other controllers; None: this is the only controller."""
         self._address = (host, port)
         self._tls = tls
         self._listener = listener
@@ -109,9 +115,9 @@ class OpenFlowServer:
         self._tracker = self._new_tracker()
         self._sessions: set[Session] = set()
         self._up: dict[int, tuple[Session, Switch]] = {}
-        """The switches the listener knows to be connected."""
+        """The switches that the listener knows to be connected."""
         self._missed: dict[int, float] = {}
-        """Seconds that each lost switch still has to come back."""
+        """Seconds left for each lost switch to reconnect."""
         self._unprobed = 0.0
         """Seconds since the last round of probes."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -131,14 +137,15 @@ class OpenFlowServer:
         return Tracker(secrets.token_bytes(32), ttl=round(5 * self._settings.probe_interval) or 1)
 
     def renew(self) -> None:
-        """Forget all links and hosts without a word, and look for them again: as a slave one hears of none."""
+        """Forget all links and hosts without an event, and discover them again. A slave has received no news of
+        them."""
         self._tracker = self._new_tracker()
         for _, switch in self._up.values():
             for port in list(switch.ports.values()):
                 self._probe(switch, port)
 
     async def start(self) -> int:
-        """Listen. Returns the port; raises OSError if the address cannot be had."""
+        """Listen and return the port. Raises `OSError` if the address is not available."""
         loop = asyncio.get_running_loop()
         limits = self._settings.limits
         self._server = await loop.create_server(lambda: Session(self, limits), *self._address, ssl=self._tls)
@@ -146,7 +153,7 @@ class OpenFlowServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and close all connections. Switches keep their tables and forward on."""
+        """Stop listening and close all connections. Switches keep their tables and continue to forward."""
         if self._server is not None:
             self._server.close()
         for session in list(self._sessions):
@@ -167,7 +174,7 @@ class OpenFlowServer:
     # ---- sessions
 
     def opened(self, session: Session) -> None:
-        """See `session.Owner`, as for the following three."""
+        """See `session.Owner`, also for the following three."""
         self._sessions.add(session)
         if len(self._sessions) > self._settings.most:
             session.close(f"there are {self._settings.most} connections")
@@ -179,7 +186,7 @@ class OpenFlowServer:
         self._spawn(self._welcome(session, switch))
 
     async def _welcome(self, session: Session, switch: Switch) -> None:
-        """Give a switch the base flows, if it is ours, then make it known."""
+        """Give a switch the base flows if this controller may change it, and then report it."""
         try:
             if self._roles is None or await self._roles.agree(switch):
                 await switch.put_base()
@@ -264,7 +271,7 @@ class OpenFlowServer:
     # ---- time
 
     def _probe(self, switch: Switch, port: PortInfo) -> bool:
-        """Send a probe, if the port can carry one and we may."""
+        """Send a probe if the port can carry one and this controller is no slave. Return whether it was sent."""
         if port.up and port.number <= LAST_PORT and switch.granted is not Role.SLAVE:
             source = Port(switch.dpid, port.number)
             switch.packet_out(port.number, self._tracker.probe(source, port.mac))
@@ -272,7 +279,7 @@ class OpenFlowServer:
         return False
 
     async def _watch(self) -> None:
-        """Pass on the time. A loop that was held up has heard nothing meanwhile: that time does not count in full."""
+        """Pass on the time. A blocked loop has received nothing meanwhile, so a long pause does not count in full."""
         loop = asyncio.get_running_loop()
         last = loop.time()
         while True:
@@ -302,7 +309,7 @@ class OpenFlowServer:
                     self._report(self._tracker.probed(Port(dpid, port.number), set(self._up)))
 
     def _tell(self, hear: Callable[..., None], *what: object) -> None:
-        """Tell the listener. Its faults are its own: they harm no connection."""
+        """Call the listener. Its exceptions are logged and harm no connection."""
         try:
             hear(*what)
         except Exception:

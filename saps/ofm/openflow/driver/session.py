@@ -1,4 +1,5 @@
-"""One TCP connection of a switch (asyncio): bytes to its `Connection` machine and back, answers to those who wait."""
+"""Drives one TCP connection of a switch (asyncio): passes bytes to its `Connection` machine and back, and answers to
+the waiting callers."""
 
 from __future__ import annotations
 
@@ -28,66 +29,67 @@ from saps.ofm.openflow.values import PacketIn, PortStatus, Role, SwitchError
 logger = logging.getLogger(__name__)
 
 HIGH_WATER = 1 << 20
-"""Bytes waiting to be sent to one switch above which modifications wait and packets are thrown away."""
+"""Bytes waiting to be sent to one switch above which modifications wait and packets are dropped."""
 
 MOST_UNSENT = 64 << 20
-"""Bytes waiting to be sent to one switch at which it is given up: it asks, but does not read the answers."""
+"""Bytes waiting to be sent to one switch at which the connection is aborted: the switch asks, but does not read the
+answers."""
 MUCH = 64 << 10
-"""Bytes read at once after which other work of the loop has its turn: uvloop would else read megabytes of a large table
-in one go. 64 KiB are 400 flow entries, 12 ms."""
+"""Bytes read at once after which other tasks of the loop run. Otherwise uvloop would read megabytes of a large table in
+one go. 64 KiB are 400 flow entries, 12 ms."""
 LEAVE_ACK = 1.0
-"""Seconds to send the last words to a switch whose connection is closed."""
+"""Seconds to send the remaining output to a switch whose connection is closed."""
 
 
 class Owner(Protocol):
-    """Who owns the sessions and hears of them."""
+    """Owns the sessions and receives their events."""
 
     def opened(self, session: Session) -> None:
         """A switch has connected."""
 
     def ready(self, session: Session, switch: Switch) -> None:
-        """Its handshake is done."""
+        """The session's handshake is done."""
 
     def heard(self, session: Session, event: PacketIn | PortStatus) -> None:
-        """It has told something unasked."""
+        """The switch has sent a packet or a port change."""
 
     def closed(self, session: Session) -> None:
-        """The connection has ended. Nothing comes after this."""
+        """The connection has ended. No call follows."""
 
 
 class Session(asyncio.Protocol):
-    """A switch's connection, and (as `switch.Channel`) what carries its `Switch`."""
+    """A switch's connection, and the channel of its `Switch` (`switch.Channel`)."""
 
     def __init__(self, owner: Owner, limits: Limits) -> None:
         self.switch: Switch | None = None
-        """Once the handshake is done."""
+        """The switch; None until the handshake is done."""
         self._owner = owner
         self._machine = Connection(limits)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._peer = "?"
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        """Those who wait for the answer to a question, by ticket."""
+        """Futures of the answers to questions, by ticket."""
         self._commits: dict[int, asyncio.Future[tuple[Refusal, ...]]] = {}
-        """Those who wait for the end of a transaction, by ticket."""
+        """Futures of the ends of transactions, by ticket."""
         self._writable = asyncio.Event()
         self._writable.set()
         self._over = False
 
     @property
     def label(self) -> str:
-        """The switch, for log lines."""
+        """The switch's name for log lines."""
         return f"{self.switch.dpid:016x} at {self._peer}" if self.switch else f"at {self._peer}"
 
     # ---- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not subclasses
         self._transport.set_write_buffer_limits(HIGH_WATER)
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
-        # Without this the switch's delayed acknowledgement costs 40 ms for each transaction; asyncio does not set it on
-        # all the sockets that it accepts.
+        # Without this the switch's delayed acknowledgement costs 40 ms for each transaction. asyncio does not set it on
+        # all accepted sockets.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._owner.opened(self)
         self._flush()
@@ -115,7 +117,7 @@ class Session(asyncio.Protocol):
     # ---- the switch
 
     def ask(self, question: Question) -> asyncio.Future[Any]:
-        """Gives the answer. Raises `ChannelError`."""
+        """Send a question. Return a future of the answer, which raises `ChannelError`."""
         answer: asyncio.Future[Any] = self._loop.create_future()
         if self._over:
             answer.set_exception(self._gone())
@@ -125,7 +127,8 @@ class Session(asyncio.Protocol):
         return answer
 
     def transact(self, mods: Sequence[Mod]) -> asyncio.Future[tuple[Refusal, ...]]:
-        """Gives what was refused, once all has been done. Raises `ChannelError` or, at once, `UnencodableError`."""
+        """Send modifications. Return a future of the refusals, done when all modifications are; it raises
+        `ChannelError`. Raises `UnencodableError` at once."""
         commit: asyncio.Future[tuple[Refusal, ...]] = self._loop.create_future()
         if self._over:
             commit.set_exception(self._gone())
@@ -135,13 +138,13 @@ class Session(asyncio.Protocol):
         return commit
 
     def tell(self, request: Request) -> None:
-        """Sends what is not answered, unless the switch cannot keep up. Raises `UnencodableError`."""
+        """Send a request without an answer, unless the switch cannot keep up. Raises `UnencodableError`."""
         if not self._over and self._writable.is_set():
             self._machine.tell(request)
             self._flush()
 
     async def writable(self) -> None:
-        """Returns once the switch keeps up, or is gone."""
+        """Wait until the switch keeps up, or is gone."""
         await self._writable.wait()
 
     def _gone(self) -> SwitchGoneError:
@@ -150,7 +153,7 @@ class Session(asyncio.Protocol):
     # ---- the owner
 
     def tick(self, seconds: float) -> None:
-        """Time has passed."""
+        """Count `seconds` that have passed."""
         self._handle(self._machine.tick(seconds))
 
     def close(self, why: str) -> None:

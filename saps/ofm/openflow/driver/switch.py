@@ -1,4 +1,4 @@
-"""A connected switch, as the controller program sees it (asyncio)."""
+"""Represents a connected switch to the controller program (asyncio)."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from saps.ofm.openflow.values import FlowCount, GroupCount, MeterCount, PortCoun
 logger = logging.getLogger(__name__)
 
 BATCH = 128
-"""Modifications sent in one go, between which other work of the loop has its turn: 3 to 10 ms of encoding. Each
-batch costs a barrier."""
+"""Modifications sent in one go, between which other tasks of the loop run: 3 to 10 ms of encoding. Each batch costs a
+barrier."""
 OVS = "Open vSwitch"
-"""The model name of switches that know `PutGroup`."""
+"""Model name of switches that support `PutGroup` directly."""
 
 
 class Channel(Protocol):
-    """What carries a switch's requests. The futures raise `ChannelError`; the calls raise `UnencodableError`."""
+    """Carries a switch's requests. The futures raise `ChannelError`; the calls raise `UnencodableError`."""
 
     def ask(self, question: Question) -> asyncio.Future[Any]:
-        """Gives the answer."""
+        """Send a question. Return a future of the answer."""
 
     def transact(self, mods: Sequence[Mod]) -> asyncio.Future[tuple[Refusal, ...]]:
-        """Gives what was refused, once all has been done."""
+        """Send modifications. Return a future of the refusals, done when all modifications are."""
 
     def tell(self, request: Request) -> None:
-        """Sends what is not answered; throws it away if the switch cannot keep up."""
+        """Send a request without an answer; drop it if the switch cannot keep up."""
 
     async def writable(self) -> None:
-        """Returns once the switch keeps up with what was sent."""
+        """Wait until the switch keeps up, or is gone."""
 
 
 class Switch:
@@ -49,12 +49,12 @@ class Switch:
         self.dpid = ready.features.dpid
         self.maker, self.model = ready.maker
         self.ports: dict[int, PortInfo] = {port.number: port for port in ready.ports}
-        """By number, kept up to date; with the switch's own port, LOCAL."""
+        """Ports by number, kept up to date, including the switch's own port, LOCAL."""
         self.granted = Role.EQUAL
-        """The role we have. A switch does not tell when another controller becomes master, only refuses what a slave
-        may not do; then this is SLAVE."""
+        """The granted role. A switch does not announce that another controller has become master; it only refuses what
+        a slave may not do. Then this is set to SLAVE."""
         self._meters = True
-        """It takes meters, as far as is known."""
+        """Whether the switch takes meters, as far as is known."""
 
     def __repr__(self) -> str:
         return f"<Switch {self.dpid:016x} {self.model}, {len(self.ports)} ports>"
@@ -62,9 +62,9 @@ class Switch:
     # ---- tables
 
     async def tables(self, cookie: int = 0, mask: int = 0) -> Tables:
-        """The actual state: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups and meters,
-        which have no cookie. What our words cannot say appears as an action that no plan contains
-        (`decode.NOTHING_OF_OURS`)."""
+        """Return the actual tables: flow entries whose cookie equals `cookie` in the bits of `mask`, and all groups and
+        meters, which have no cookie. What the types cannot express appears as an action that no plan contains
+        (`entries.NOTHING_OF_OURS`). Raises `ChannelError`."""
         flows, groups, meters = await asyncio.gather(
             self.flow_stats(cookie, mask), self._channel.ask(r.AskGroups()), self.meters()
         )
@@ -72,14 +72,14 @@ class Switch:
 
     async def apply(self, changes: Iterable[Change]) -> None:
         """Carry out changes. Each stage, up to the next `Barrier` or the end, is confirmed by the switch before the
-        next begins; within a stage the order is kept. Raises `RefusedError`, which names the first change that failed,
-        when the rest of its stage is done; other `ChannelError`s; `UnencodableError`."""
+        next one begins. Within a stage the order is kept. Raises `RefusedError` with the first failed request, after
+        the rest of its stage is done; other `ChannelError`s; `UnencodableError`."""
         for stage in _stages(changes):
             await self._commit(stage)
 
     async def put_base(self, there: Mapping[FlowName, Flow] | None = None) -> None:
-        """Bring the base flows to what they shall be (`saps.ofm.openflow.base`); `there`: what the switch has of them.
-        Raises as `apply`."""
+        """Complete the base flows (`saps.ofm.openflow.base`), without meters if the switch has none. `there` are the
+        base flows it has. Raises the same errors as `apply`."""
         try:
             await self.apply(base.missing(there or {}, self._meters))
         except RefusedError as error:
@@ -90,7 +90,8 @@ class Switch:
             await self.put_base(there)
 
     async def remove(self, cookie: int, mask: int) -> None:
-        """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`."""
+        """Delete all flow entries whose cookie equals `cookie` in the bits of `mask`. Raises the same errors as
+        `apply`."""
         await self._commit([r.DropFlows(cookie, mask)])
 
     async def _commit(self, mods: Sequence[Mod | PutMeter]) -> None:
@@ -109,8 +110,8 @@ class Switch:
         await self._settle([refusal for result in results for refusal in result])
 
     async def _settle(self, refusals: Sequence[Refusal]) -> None:
-        """Groups that could not be modified because they are not there are added, and meters that could not be added
-        because they are there are modified; another refusal is an error."""
+        """Retry refusals that another request avoids: unknown groups are added, and existing meters are modified.
+        Raises `RefusedError` for any other refusal."""
         again: list[Mod | PutMeter] = []
         for refusal in refusals:
             if (other := _other_way(refusal)) is None:
@@ -120,7 +121,7 @@ class Switch:
             await self._commit(again)
 
     async def meters(self) -> list[Meter]:
-        """All meters but that of the base flows; none if the switch does not know what that is. Raises
+        """Return all meters but that of the base flows; none if the switch does not support meters. Raises
         `ChannelError`."""
         try:
             found: tuple[Meter, ...] = await self._channel.ask(r.AskMeters())
@@ -132,12 +133,12 @@ class Switch:
     # ---- statistics
 
     async def port_stats(self) -> list[PortCount]:
-        """Counters of all ports. Raises `ChannelError`."""
+        """Return the counters of all ports. Raises `ChannelError`."""
         return list(await self._channel.ask(r.AskPortCounts()))
 
     async def flow_stats(self, cookie: int = 0, mask: int = 0) -> list[FlowCount]:
-        """Flow entries whose cookie equals `cookie` in the bits of `mask`, with their counters. Entries that match on
-        what we have no words for are left out. Raises `ChannelError`."""
+        """Return the flow entries whose cookie equals `cookie` in the bits of `mask`, with their counters. Entries with
+        unknown match fields are left out. Raises `ChannelError`."""
         found = await self._channel.ask(r.AskFlows(cookie, mask))
         known = [count for count in found if count is not None]
         if len(known) < len(found):
@@ -145,18 +146,19 @@ class Switch:
         return known
 
     async def flow_total(self, cookie: int, mask: int) -> int:
-        """How many flow entries have such a cookie: costs us nothing, whatever their number. Raises `ChannelError`."""
+        """Return the number of flow entries whose cookie equals `cookie` in the bits of `mask`. The cost does not
+        depend on their number. Raises `ChannelError`."""
         found = await self._channel.ask(r.AskFlowTotal(cookie, mask))
         if len(found) != 1:
             raise ChannelError(f"switch {self.dpid:016x} gave {len(found)} totals of flow entries")
         return int(found[0])
 
     async def group_stats(self) -> list[GroupCount]:
-        """Counters of all groups. Raises `ChannelError`."""
+        """Return the counters of all groups. Raises `ChannelError`."""
         return list(await self._channel.ask(r.AskGroupCounts()))
 
     async def meter_stats(self) -> list[MeterCount]:
-        """Counters of all meters. Raises `ChannelError`."""
+        """Return the counters of all meters. Raises `ChannelError`."""
         return list(await self._channel.ask(r.AskMeterCounts()))
 
     # ---- the rest
@@ -166,15 +168,15 @@ class Switch:
         self._channel.tell(r.SendPacket(port, frame))
 
     async def role(self, role: Role, generation: int = 0) -> RoleState:
-        """Ask for a role; an election of a master raises `generation`. Raises `RefusedError` (`OFPRRFC_STALE`) if the
-        switch has heard of a later one, and `ChannelError`."""
+        """Ask for a role and return the granted one. An election of a master raises `generation`. Raises `RefusedError`
+        (`OFPRRFC_STALE`) if the switch knows a later one, and `ChannelError`."""
         state = await self._channel.ask(r.AskRole(role, generation))
         assert isinstance(state, RoleState)
         self.granted = state.role
         return state
 
     async def barrier(self) -> None:
-        """Returns when the switch has done all it was sent. Raises `ChannelError`."""
+        """Wait until the switch has done all that it was sent. Raises `ChannelError`."""
         await self._channel.ask(r.AskBarrier())
 
 
@@ -195,12 +197,12 @@ _SHORT = {
     "OFPGMFC_OUT_OF_GROUPS": Room.GROUPS,
     "OFPGMFC_OUT_OF_BUCKETS": Room.PARTITIONS,
 }
-"""What a switch lacks, by its error (OpenFlow 1.3.5, 7.4.4)."""
+"""Resource that a switch lacks, by the name of its error (OpenFlow 1.3.5, 7.4.4)."""
 
 
 def short_of(refused: RefusedError) -> Room | None:
-    """The room that a switch lacked for what it refused; None: it was refused for another reason. Any refusal of a
-    meter says that there are none, or no more."""
+    """Return the resource that a switch lacked for what it refused, or None if it refused for another reason. Any
+    refusal of a meter means that there are no meters, or no more."""
     if refused.error.name == "OFPBRC_IS_SLAVE":
         return None
     match refused.request:
@@ -212,7 +214,7 @@ def short_of(refused: RefusedError) -> Room | None:
 
 
 def change_of(request: Request) -> Request | PutMeter:
-    """The change that a request of `Switch.apply` was made for."""
+    """Return the change that a request of `Switch.apply` was made for."""
     match request:
         case r.AddGroup(group) | r.ModifyGroup(group):
             return PutGroup(group)
@@ -230,7 +232,7 @@ def _portable(mod: Mod | PutMeter) -> Mod | PutMeter:
 
 
 def _other_way(refusal: Refusal) -> Mod | None:
-    """What to try in place of what was refused; None: it cannot be had."""
+    """Return the request to try in place of the refused one, or None if there is none."""
     match refusal.request, refusal.error.name:
         case r.ModifyGroup(group), "OFPGMFC_UNKNOWN_GROUP":
             return r.AddGroup(group)
