@@ -1,4 +1,4 @@
-"""Lets OFGate ask the controller. `Northbound` is the interface of any controller; `Client` speaks to `saps controller`.
+"""Lets OFGate ask the controller. `Northbound` is any controller's interface; `Client` speaks to `saps controller`.
 
 async with Client("http://127.0.0.1:8181", token="...") as ofc:
     state = await ofc.put(OfmRequest("alert/fire", brokers), wait=2.0)
