@@ -1,1 +1,1 @@
-"""Who may attach to this broker, and what each client may publish and receive."""
+"""Decides which clients may connect to this broker, and which topics each client may publish and receive."""

@@ -1,7 +1,8 @@
-"""Access rules: what each client may publish and receive. The grammar of the file is in docs/security.md.
+"""Decides by access rules which topics each client may publish and receive.
 
-The first rule that fits the client, the action and the topic decides; if none does, the file's default does.
-Decisions are kept by topic, so that a busy topic costs one look-up.
+docs/security.md has the grammar of the ACL file. The first rule that matches the client, the action and the topic
+decides; without a match the file's default decides. A cache keeps the decisions by topic, so a busy topic costs one
+look-up.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from saps.frontend.mqtt.access.patterns import NamePattern, Subject, TopicPatter
 from saps.operations.roles import Roles
 
 CACHED_TOPICS = 1024
-"""Decisions kept for clients with the same rights, of each kind, about 100 bytes each; beyond it they are made anew."""
+"""Most cached decisions for publishing, and for reading, of all clients with the same rights (about 100 bytes each). A
+full cache is cleared."""
 
 
 class Action(Flag):
-    """What a rule is about."""
+    """The action that a rule allows or denies."""
 
     PUBLISH = 1
     SUBSCRIBE = 2
@@ -27,20 +29,20 @@ class Action(Flag):
 
 
 class Rule(NamedTuple):
-    """One rule. The client must fit `users` (or be anonymous, or either) and `clients`, the topic one of `topics`."""
+    """One rule. It applies if the client matches `users`, `anonymous` and `clients`, and the topic one of `topics`."""
 
     allow: bool
     action: Action
     topics: tuple[TopicPattern, ...]
     users: tuple[NamePattern, ...] = ()
-    """Empty: every client, anonymous ones too."""
+    """Patterns for user names. Empty: the rule is for every client, also for anonymous clients."""
     anonymous: bool = False
-    """Only clients without a user."""
+    """Whether the rule is only for anonymous clients."""
     clients: tuple[NamePattern, ...] = ()
-    """Client identifiers; empty: any."""
+    """Patterns for client identifiers. Empty: any client identifier."""
 
     def concerns(self, subject: Subject) -> bool:
-        """True if the rule is for this client."""
+        """Return whether the rule is for this client."""
         user, client_id = subject
         if self.anonymous and user is not None:
             return False
@@ -50,14 +52,14 @@ class Rule(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """What is left of a rule for one client and one action."""
+    """A rule reduced to one client and one action, with the client's names filled in."""
 
     allow: bool
     filters: tuple[Levels, ...]
 
 
 class Rights:
-    """What one client may do; shared by all clients for which the same rules say the same."""
+    """The rights of one client. All clients with the same clauses share one object. (A `saps.agents.user.Rights`.)"""
 
     __slots__ = ("__weakref__", "_default", "_publish", "_publishing", "_read", "_reading", "publishable")
 
@@ -68,12 +70,12 @@ class Rights:
         self._publish: dict[str, bool] = {}
         self._read: dict[str, bool] = {}
         self.publishable: set[str] = set()
-        """Topics that are known to be permitted to publish to."""
+        """Topics with a cached decision that allows to publish to them."""
 
     asker = None
 
     def may_publish(self, topic: str) -> bool:
-        """May the client publish to the topic?"""
+        """Return whether the client may publish to the topic."""
         known = self._publish.get(topic)
         if known is None:
             if len(self._publish) >= CACHED_TOPICS:
@@ -85,7 +87,7 @@ class Rights:
         return known
 
     def may_read(self, topic: str) -> bool:
-        """May the client receive the messages of the topic?"""
+        """Return whether the client may receive the messages of the topic."""
         known = self._read.get(topic)
         if known is None:
             if len(self._read) >= CACHED_TOPICS:
@@ -94,10 +96,10 @@ class Rights:
         return known
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """May the client subscribe? For a topic this is `may_read`.
+        """Return whether the client may subscribe to the filter. For a filter without wildcards this is `may_read`.
 
-        A filter with wildcards is refused if one rule denies all of it before any rule allows some of it. If it is not,
-        the client gets those of the topics it may read.
+        The first rule that allows a part of a filter with wildcards, or denies all of it, decides. The client of an
+        allowed filter gets only the messages of topics that it may read.
         """
         wanted = tuple(topic_filter.split("/"))
         for clause in self._reading:
@@ -119,17 +121,22 @@ class Policy:
     """The rules of one ACL file."""
 
     def __init__(self, rules: tuple[Rule, ...], default: bool = False, roles: Roles | None = None) -> None:
-        """`default`: what holds where no rule does; True: allowed. `roles`: of those who look after the mesh, if the
-        file has them."""
+        """Make the policy of a file.
+
+        `rules` are in the order of the file. `default` is the decision where no rule applies; True allows. `roles` are
+        the operators' roles, or None if the file has none.
+        """
         self.roles = roles
         self.rules = rules
         self.default = default
         self.uses_client = any(topic.uses_client for rule in rules for topic in rule.topics)
-        """Some rule has ``%c`` in a topic."""
+        """Whether a rule has ``%c`` in a topic."""
         self.uses_user = any(topic.uses_user for rule in rules for topic in rule.topics)
+        """Whether a rule has ``%u`` in a topic."""
         self._general: list[int] = []
-        """The rules that are not for certain users only."""
+        """Numbers of the rules that are not only for users with exact names."""
         self._by_user: dict[str, list[int]] = {}
+        """By user: the numbers of the rules for this user's exact name. `rights` need not search all rules."""
         for number, rule in enumerate(rules):
             names = {pattern.exact for pattern in rule.users}
             if not names or None in names:
@@ -140,7 +147,11 @@ class Policy:
         self._shared: WeakValueDictionary[tuple[tuple[Clause, ...], tuple[Clause, ...]], Rights] = WeakValueDictionary()
 
     def rights(self, user: str | None, client_id: str | None) -> Rights:
-        """The rights of a client; `user` is None if it is anonymous, `client_id` if it is no MQTT client."""
+        """Return the rights of a client.
+
+        `user` is None for an anonymous client. `client_id` is None for an operator, who is no MQTT client. The names
+        must have no `name_fault` if topics of the rules contain them (`uses_user`, `uses_client`).
+        """
         subject = Subject(user, client_id)
         numbers = self._general
         if user is not None and (own := self._by_user.get(user)):

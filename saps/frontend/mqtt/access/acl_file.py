@@ -1,4 +1,4 @@
-"""The text of an ACL file, TOML, as a `Policy`: every fault with its line and its reason."""
+"""Parses an ACL file (TOML) into a `Policy`, and reports each fault with its line and reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_LINE = re.compile(r" \(at line (\d+), column (\d+)\)$")
 
 
 def parse_acl(text: str) -> Policy:
-    """The rules a text says. Raises `FileError` with all that is wrong."""
+    """Return the policy of an ACL file. Raises `FileError` with all faults of the text."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -39,7 +39,7 @@ def _syntax_fault(message: str, text: str) -> Fault:
 
 
 class _Reading:
-    """One file on its way from a table to a policy; faults are collected, not raised."""
+    """Converts the table of one file into a policy. It collects all faults, and `policy` raises them together."""
 
     def __init__(self, table: Mapping[str, Any], lines: TomlLines) -> None:
         self._table = table
@@ -102,7 +102,7 @@ class _Reading:
     def _patterns(
         self, entry: Mapping[str, Any], index: int, key: str, kind: Callable[[str], T], table: str = "rule"
     ) -> tuple[T, ...]:
-        """A key's text, or list of texts, each as a pattern."""
+        """Return the pattern of a key's text, or the patterns of its list of texts. Invalid texts become faults."""
         value = entry.get(key, ())
         texts = [value] if isinstance(value, str) else value
         if key in entry and (not isinstance(texts, list) or not texts):
@@ -128,7 +128,7 @@ class _Reading:
         return place.line if place is not None else headers[0] if headers else 1
 
     def _line(self, index: int, key: str = "", item: int = 0, table: str = "rule") -> int:
-        """The nearest line known: of the item, the key, the table, the file."""
+        """Return the nearest known line: of the item, else of the key, the table or the file."""
         place = self._lines.place(key, table, index)
         if place is not None:
             return place.items[item] if item < len(place.items) else place.line
@@ -146,7 +146,7 @@ def _choice(values: Mapping[str, object]) -> str:
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
-    import difflib  # here: a broker that starts needs none
+    import difflib  # here: a broker with a valid file never needs it
 
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"

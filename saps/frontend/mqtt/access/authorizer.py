@@ -1,6 +1,6 @@
-"""Who a client is and what it may do: asked by each connection, answered here by "anybody, everything".
+"""Defines how a connection authenticates its client and gets the client's rights, and lets everybody do everything.
 
-Brokers with access rules put `saps.frontend.mqtt.access.guarded` in its place.
+Brokers with access rules use `saps.frontend.mqtt.access.guarded` instead.
 """
 
 from __future__ import annotations
@@ -18,51 +18,56 @@ if TYPE_CHECKING:
 
 
 Found = Callable[[ProtocolError | None], None]
-"""Told why a client is not let in, or None: it is."""
+"""Callback of `Authorizer.identify`: gets the reason for refusing the client, or None if the client is let in."""
 
 
 class Proof(NamedTuple):
-    """A step of an authentication by AUTH (4.12)."""
+    """The result of one step of an enhanced authentication (4.12)."""
 
     data: bytes
-    """What to answer."""
+    """Authentication data for the answer to the client."""
     done: bool
-    """The client has proven who it is."""
+    """Whether the client has proven its identity."""
 
 
 class Authorizer(Protocol):
-    """Asked by one connection. The rights it gives are obeyed by the hub."""
+    """Authenticates the client of one connection. The hub enforces the rights that `authorise` returns."""
 
     def identify(self, packet: Connect, wanted: Callable[[], bool], found: Found) -> bool:
-        """True: it is whom it says to be. False: that takes a while, and `found` is called then, while the client is
-        `wanted`. Raises `ProtocolError` for a client that is refused at once."""
+        """Authenticate the client of a CONNECT.
+
+        Returns True if the client is authenticated. Returns False if that takes longer: `found` is then called later,
+        and only matters while `wanted` returns True. Raises `ProtocolError` if the client is refused at once.
+        """
 
     @property
     def method(self) -> str | None:
-        """By which the client proves who it is, in AUTH; None: it does not."""
+        """The client's method of enhanced authentication; None without one."""
 
     def prove(self, method: str, data: bytes, named: str | None, first: bool) -> Proof:
-        """The client proves by a method of its own who it is; `identify` is to be called then. `named`: the user name
-        of CONNECT. `first`: it begins, for the first time or again. Raises `ProtocolError`, also for a method that is
-        not there."""
+        """Take one step of an enhanced authentication. Once the proof is done, call `identify`.
+
+        `data` is the client's authentication data, and `named` the user name of the CONNECT. `first` begins an
+        authentication or a re-authentication. Raises `ProtocolError` for a wrong proof or an unknown method.
+        """
 
     @property
     def user(self) -> str | None:
-        """The user, once identified; None: anonymous."""
+        """The authenticated user; None for an anonymous client."""
 
     @property
     def left(self) -> float:
-        """Seconds for which the client may stay."""
+        """Seconds until the client's login ends."""
 
     def authorise(self, connection: Connection, client_id: str) -> Rights | None:
-        """The client's rights; None: everything. Raises `ProtocolError` if it may not have this session."""
+        """Return the client's rights, or None for all rights. Raises `ProtocolError` if it may not use this session."""
 
     def refused(self, connection: Connection, topics: list[str]) -> None:
-        """The client has published to these topics without the right to."""
+        """Report that the client has published to these topics without the right to."""
 
 
 class Anybody:
-    """Lets everybody in, as nobody in particular. (An `Authorizer`.)"""
+    """Lets every client in as anonymous, with all rights. (An `Authorizer`.)"""
 
     user: str | None = None
 
@@ -80,7 +85,7 @@ class Anybody:
         return None
 
     def refused(self, connection: Connection, topics: list[str]) -> None:
-        """They are topics of the broker's own."""
+        """Ignore the refusal: without rights only topics of the broker itself are refused."""
 
 
 ANYBODY = Anybody()

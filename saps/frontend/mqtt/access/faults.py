@@ -1,4 +1,4 @@
-"""What is wrong with a file that says who may do what."""
+"""Describes the faults of password and ACL files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """One fault, and the line it stands in."""
+    """One fault of a file, with its line."""
 
     line: int
-    """Counted from 1."""
+    """Line number, from 1."""
     reason: str
 
     def __str__(self) -> str:
@@ -18,7 +18,7 @@ class Fault(NamedTuple):
 
 
 class FileError(ValueError):
-    """A text that cannot be used, with all its faults in the order of their lines."""
+    """A file has faults. `faults` holds all of them in the order of their lines."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = sorted(faults, key=lambda fault: fault.line)

@@ -1,16 +1,16 @@
-"""How topic filters, seen as sets of topics, lie to each other (MQTT 5.0, section 4.7).
+"""Compares topic filters as sets of topics: membership, inclusion and overlap (MQTT 5.0, section 4.7).
 
-The empty text counts as a topic of one level here, though MQTT has no such topic.
+The empty string counts as a topic of one level here, although MQTT has no empty topic.
 """
 
 from __future__ import annotations
 
 Levels = tuple[str, ...]
-"""A topic filter, split at its slashes."""
+"""A topic or topic filter, split at its slashes."""
 
 
 def admits(wanted: Levels, topic: Levels) -> bool:
-    """True if the filter matches the topic."""
+    """Return whether the filter `wanted` matches the topic."""
     if topic[0][:1] == "$" and wanted[0] in ("+", "#"):
         return False
     for i, level in enumerate(wanted):
@@ -22,7 +22,7 @@ def admits(wanted: Levels, topic: Levels) -> bool:
 
 
 def covers(outer: Levels, inner: Levels) -> bool:
-    """True if the filter `outer` matches every topic that the filter `inner` matches."""
+    """Return whether the filter `outer` matches every topic that the filter `inner` matches."""
     if inner[0][:1] == "$" and outer[0] in ("+", "#"):
         return False
     if inner == ("#",):
@@ -36,7 +36,7 @@ def covers(outer: Levels, inner: Levels) -> bool:
 
 
 def meet(one: Levels, other: Levels) -> bool:
-    """True if there is a topic that both filters match."""
+    """Return whether both filters match a common topic."""
     for first, second in ((one[0], other[0]), (other[0], one[0])):
         if first[:1] == "$" and second in ("+", "#"):
             return False

@@ -1,6 +1,6 @@
-"""Who may attach, and as whom: the decision about one CONNECT, and what it takes to make it quickly.
+"""Decides for each CONNECT whether the client may connect, and as which user.
 
-Pure: passwords are checked by a `PasswordChecker`, elsewhere and later.
+The module does no I/O. A `PasswordChecker` checks passwords elsewhere and answers later.
 """
 
 from __future__ import annotations
@@ -30,46 +30,48 @@ if TYPE_CHECKING:
 
 
 FAILURES, FAILURES_AT_ONCE = 0.2, 10.0
-"""Wrong passwords a second from one address, and at once after a pause. Beyond it only those are let in from there
-whose password has been right since the broker's start, and clients with certificates or tokens."""
+"""Rate (failures a second) and size of each address's token bucket for failed logins.
+
+While the bucket is empty, the address gets in only by certificates, tokens, and passwords that were right before."""
 
 
 class Origin(NamedTuple):
-    """Where a connection comes from, as far as its transport knows."""
+    """The origin of a connection, from its transport."""
 
     host: str = "?"
     """The peer's IP address."""
     loopback: bool = False
+    """Whether the peer is on the same machine."""
     certificate_user: str | None = None
-    """The user of the client's certificate, verified in the TLS handshake."""
+    """The user of the client's certificate, which the TLS handshake has verified; None without one."""
     certificate_ends: float = inf
-    """When that certificate ends, in seconds since the epoch."""
+    """Expiry of that certificate, in seconds since the epoch."""
 
 
 class Admission(NamedTuple):
-    """A client that is let in."""
+    """The result of a successful login."""
 
     user: str | None
-    """None: anonymous."""
+    """The user; None for an anonymous client."""
     stored: Stored | None = None
-    """The stored password the client's was equal to, if it gave one."""
+    """The stored password that the client's password has matched; None for other logins."""
     ends: float = inf
-    """When the client is to be disconnected, in seconds since the epoch."""
+    """When the broker must disconnect the client, in seconds since the epoch."""
     granted: Policy | None = None
-    """What the login itself allows; the ACL file must allow it, too. None: it says nothing of that."""
+    """Rights that the login brings. The ACL file must allow them, too. None: the login sets no limits."""
 
 
 Decided = Callable[[Admission | ProtocolError], None]
-"""Told who a client is, or why it is refused."""
+"""Callback of a login: gets the admission, or the reason for refusing the client."""
 
 
 class Login(NamedTuple):
-    """One attempt to be let in."""
+    """One attempt of a client to log in."""
 
     packet: Connect
     origin: Origin
     wanted: Callable[[], bool]
-    """Is the client still there?"""
+    """Returns whether the client is still connected."""
     decided: Decided
 
 
@@ -79,48 +81,51 @@ class PasswordChecker(Protocol):
     def check(
         self, stored: Stored, password: bytes, host: str, wanted: Callable[[], bool], done: Callable[[bool], None]
     ) -> bool:
-        """Have the password checked and then, never before this returns, call `done`. If nobody is `wanted` any more
-        when its turn comes, the answer is False.
+        """Check the password in the background, then call `done` with whether it matches.
 
-        Returns False, and nothing happens, if too many wait already, or too many from the same host.
+        `done` is never called before this returns. It gets False without a check if `wanted` returns False by then.
+        Returns False and does nothing if too many checks wait, in all or from the same host.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the files say. Replaced as a whole."""
+    """The contents of the access files. A reload replaces the whole object."""
 
     users: Users | None = None
-    """None: there is no password file."""
+    """The users of the password file; None without a file."""
     policy: Policy | None = None
-    """None: there is no ACL."""
+    """The policy of the ACL file; None without a file."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was turned away."""
+    """Counts of refused logins and publications."""
 
     logins: int = 0
-    """Wrong names, passwords or tokens, or none where one is needed."""
+    """Logins with wrong or missing credentials."""
     backed_off: int = 0
-    """Logins not looked at, because too many from the same address had failed."""
+    """Logins refused unchecked because too many logins from the same address had failed."""
     busy: int = 0
-    """Logins not looked at, because too many waited."""
+    """Logins refused unchecked because too many logins were waiting."""
     unavailable: int = 0
-    """Logins that nobody could look at: no keys for tokens, or no answer of the service."""
+    """Logins that could not be checked: the token's key is unknown, or the service has not answered."""
     publications: int = 0
-    """Publications to topics the client may not publish to."""
+    """Publications to topics that the client may not publish to."""
 
 
 class Keys(Protocol):
-    """Where the keys for tokens come from."""
+    """The source of keys for tokens."""
 
     def newer(self, done: Callable[[], None], /) -> bool:
-        """Have newer keys brought, and call then. False: not now, as there can be no newer ones, or too many wait."""
+        """Fetch newer keys, then call `done`.
+
+        Returns False and does nothing if no newer keys can exist yet, or too many clients wait for keys.
+        """
 
 
 class Guard:
-    """What the connections of one broker have in common: the files, and the passwords known to be right."""
+    """Decides the logins of all connections of one broker. It holds the access files and caches correct passwords."""
 
     def __init__(
         self,
@@ -131,36 +136,43 @@ class Guard:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        """`secret`: 16 to 64 random bytes, made for this process and never written anywhere. `clock`: seconds, never
-        going back; `wall`: seconds since the epoch."""
+        """Make the guard of one broker.
+
+        `secret`: 16 to 64 random bytes of this process that are never stored. `anonymous`: the origins from which
+        clients may connect without a name. `clock`: monotonic seconds. `wall`: seconds since the epoch.
+        """
         self._clock = clock
         self._wall = wall
         self._failed = Buckets(FAILURES, FAILURES_AT_ONCE)
-        """Failed logins by address."""
+        """By address: the token bucket of failed logins."""
         self.access = access
         self.tokens: Tokens | None = None
-        """Checks tokens; None: there are none."""
+        """Checks tokens; None if the broker accepts no tokens."""
         self.keys: Keys | None = None
-        """Where newer keys for tokens come from; None: there are no others."""
+        """The source of newer keys for tokens; None without one."""
         self.service: Service | None = None
-        """Knows users and rights; None: nobody is asked."""
+        """The HTTP service for users and rights; None without one."""
         self.counts = Counts()
         self._checker = checker
         self._secret = secret
         self._anonymous = anonymous
         self._exchanges = 0
         self._right: dict[str, tuple[Stored, bytes]] = {}
-        """By user, a keyed digest of the password that was right: who comes back costs microseconds."""
+        """By user: the stored password, and a keyed digest of the password that matched it. A user's next login takes
+        microseconds instead of a hash."""
 
     @property
     def restricts(self) -> bool:
-        """Some client may not do everything."""
+        """Whether rules, tokens or the service can restrict a client's rights."""
         brought = self.service is not None or (self.tokens is not None and self.tokens.bring_rights)
         return brought or self.access.policy is not None
 
     def admit(self, login: Login) -> Admission | None:
-        """Who the client is, if that is clear at once; else None, and `decided` is told later. Raises `ProtocolError`
-        if the client is refused at once."""
+        """Decide a login.
+
+        Returns the admission if the decision is immediate. Otherwise returns None, and `login.decided` is called later.
+        Raises `ProtocolError` if the client is refused at once.
+        """
 
         def decided(result: Admission | ProtocolError) -> None:
             if isinstance(result, Admission):
@@ -204,8 +216,11 @@ class Guard:
         return None
 
     def rights(self, admission: Admission, client_id: str | None, host: str = "") -> Rights | None:
-        """What the client at this address may do; None: everything. `client_id` is None for an operator, who is no MQTT
-        client, and of whose topics no service is asked. Raises `ProtocolError` if the rules cannot take its names."""
+        """Return the rights of the client at address `host`, or None for all rights.
+
+        `client_id` is None for an operator, who is no MQTT client; the guard does not ask the service about an
+        operator's topics. Raises `ProtocolError` if the client's names must not stand in the topics of the rules.
+        """
         own = self._by(self.access.policy, admission.user, client_id)
         brought = self._by(admission.granted, admission.user, client_id)
         rights = own or brought if own is None or brought is None else Narrowed(own, brought)
@@ -214,17 +229,17 @@ class Guard:
         return AskedRights(rights, self.service, admission.user, client_id, host)
 
     def left(self, admission: Admission) -> float:
-        """Seconds for which the login is good."""
+        """Return the seconds until the login ends."""
         return admission.ends - self._wall()
 
     def withdrawn(self, admission: Admission) -> bool:
-        """True if the client would not be let in with the same password any more."""
+        """Return whether the stored password of the login has changed or is gone."""
         users = self.access.users
         stored = admission.stored
         return stored is not None and (users is None or users.get(admission.user or "") != stored)
 
     def refusal(self, text: str) -> ProtocolError:
-        """A login that failed, counted."""
+        """Count a failed login, and return the error to raise for it."""
         self.counts.logins += 1
         return ProtocolError(text, Reason.BAD_USER_NAME_OR_PASSWORD)
 
@@ -244,7 +259,7 @@ class Guard:
     # ---- tokens
 
     def _by_token(self, tokens: Tokens, user: str | None, text: bytes, decided: Decided) -> Admission | None:
-        """Checked at once: a guess costs less than CONNECT itself. Only a key that is not known is asked for."""
+        """Check a token at once: that costs less than the CONNECT itself. Only an unknown key makes the client wait."""
         found = tokens.check(text)
         if found is None:
 
@@ -296,7 +311,11 @@ class Guard:
         return None
 
     def entitle(self, admission: Admission, login: Login) -> Admission | None:
-        """The client with the rights that the service knows, if it is asked for them; None: later, as `admit`."""
+        """Return the admission with the client's rights from the service, if the service is asked for rights.
+
+        Returns None if the service has to be asked; `login.decided` is then called later. Raises `ProtocolError` if the
+        client is refused at once.
+        """
         service = self.service
         if service is None or not service.options.rights or admission.granted is not None:
             return admission
@@ -330,18 +349,22 @@ class Guard:
     # ---- SCRAM
 
     def exchange(self, method: str) -> Exchange:
-        """An authentication by AUTH begins. Raises `ProtocolError` for a method that is not there."""
+        """Begin an enhanced authentication (4.12). Raises `ProtocolError` for an unknown method."""
         users = self.access.users or {}
         if method != "SCRAM-SHA-256" or not any(isinstance(stored, ScramKeys) for stored in users.values()):
             raise ProtocolError(f"there is no authentication method {method!r}", Reason.BAD_AUTHENTICATION_METHOD)
-        from saps.frontend.mqtt.access.logins.scram import Exchange  # here: most brokers need none of it
+        from saps.frontend.mqtt.access.logins.scram import Exchange  # here: most brokers do not use it
 
         self._exchanges += 1
         nonce = blake2b(b"nonce %d" % self._exchanges, key=self._secret, digest_size=24).hexdigest()
         return Exchange(users, self._secret, nonce)
 
     def step(self, exchange: Exchange, data: bytes, origin: Origin, named: str | None) -> bytes:
-        """What to answer the client. `named`: whom it has said to be already. Raises `ProtocolError`."""
+        """Take the client's next message in an exchange, and return the broker's answer.
+
+        `named` is the user that the client has named before, or None. Raises `ProtocolError` for a wrong proof, for
+        another user than `named` or the certificate's, and while the address is backed off.
+        """
         try:
             answer = exchange.step(data)
         except ValueError as error:
@@ -360,7 +383,7 @@ class Guard:
     # ---- passwords
 
     def _back_off(self, origin: Origin) -> None:
-        """Raises `ProtocolError` if too many logins from that address have failed."""
+        """Check that not too many logins from the address have failed. Raises `ProtocolError` if they have."""
         if self._failed.of(origin.host, self._clock()).wait(self._clock()):
             self.counts.backed_off += 1
             raise ProtocolError("", Reason.CONNECTION_RATE_EXCEEDED)
@@ -380,11 +403,15 @@ class Guard:
         host: str,
         login: Login,
     ) -> None:
-        """Have the password checked; also for a user that does not exist, or the time it takes would tell."""
+        """Start the check of a password.
+
+        An unknown user's password is checked, too. Otherwise the time of the answer would tell which users exist.
+        Raises `ProtocolError` if too many checks wait.
+        """
 
         def checked(matches: bool) -> None:
             admission = Admission(user, stored)
-            if not login.wanted():  # then it was not checked
+            if not login.wanted():  # the checker has skipped it
                 login.decided(ProtocolError("", Reason.SERVER_BUSY))
                 return
             if not matches or stored is None or self.withdrawn(admission):

@@ -1,4 +1,4 @@
-"""The authorizer of a broker that has a guard: CONNECT waits for its password, and the ACL gives rights."""
+"""Authorizes clients by the broker's guard: a CONNECT waits for its password check, and the ACL sets the rights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class GuardedAuthorizer:
-    """One client of a broker with a guard. (A `saps.frontend.mqtt.access.authorizer.Authorizer`.)"""
+    """Authorizes one client of a broker with a guard. (A `saps.frontend.mqtt.access.authorizer.Authorizer`.)"""
 
     __slots__ = ("_exchange", "_guard", "_origin", "_proven", "_told", "admission", "method")
 
@@ -32,7 +32,7 @@ class GuardedAuthorizer:
         self._exchange: Exchange | None = None
         self._proven: Admission | None = None
         self.admission = Admission(None)
-        """As whom it was let in."""
+        """The client's current admission; anonymous before the first."""
 
     def identify(self, packet: Connect, wanted: Callable[[], bool], found: Found) -> bool:
         def decided(result: Admission | ProtocolError) -> None:

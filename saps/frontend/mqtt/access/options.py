@@ -1,4 +1,4 @@
-"""What the settings ``[auth]``, ``[tls]`` and ``[proxy]`` come to, for the parts that use them."""
+"""Holds the values of the settings ``[auth]``, ``[tls]`` and ``[proxy]``."""
 
 from __future__ import annotations
 
@@ -12,89 +12,89 @@ UserFrom = Literal["cn", "san", "dns", "email", "uri", "dn", "fingerprint"]
 
 
 class JwtOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Users that show a token instead of a password."""
+    """Settings for clients that log in with a token instead of a password."""
 
     keys: str = ""
-    """Path or URL of the key set; empty: there are no tokens."""
+    """Path or URL of the key set; empty: the broker accepts no tokens."""
     issuer: str = ""
-    """What a token's ``iss`` must be; empty: anything."""
+    """Required ``iss`` of a token; empty: any."""
     audience: str = ""
-    """What must be in a token's ``aud``; empty: anything."""
+    """Required member of a token's ``aud``; empty: any."""
     user_claim: str = "sub"
-    """The claim that names the user."""
+    """Claim with the user name."""
     rights_claim: str = ""
-    """The claim that says what the client may do; empty: the ACL file says it alone."""
+    """Claim with the client's rights; empty: only the ACL file sets them."""
     refresh: float = 300.0
-    """Seconds between two questions to a URL."""
+    """Interval between two requests to a URL of keys, in seconds."""
     ca_file: str = ""
-    """Path of certificates, PEM, to trust at a URL; empty: those of the system."""
+    """Path of trusted CA certificates (PEM) for a URL; empty: the system's."""
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """An HTTP service that knows users and rights."""
+    """Settings for an HTTP service that decides logins and rights."""
 
     login: str = ""
-    """URL that is asked if a user may come in; empty: none."""
+    """URL for the check of a login; empty: none."""
     rights: str = ""
-    """URL that is asked what a client may do which has been let in; empty: none."""
+    """URL for the rights of a client that has logged in; empty: none."""
     topics: str = ""
-    """URL that is asked if a client may publish to a topic or subscribe to a filter, for each; empty: none."""
+    """URL for the check of each topic of a publication and each filter of a subscription; empty: none."""
     token_file: str = ""
-    """Path of a file whose first line the broker shows as bearer; empty: nothing."""
+    """Path of a file; the broker sends its first line as bearer token. Empty: no token."""
     ca_file: str = ""
-    """Path of certificates, PEM, to trust; empty: those of the system."""
+    """Path of trusted CA certificates (PEM); empty: the system's."""
     timeout: float = 3.0
-    """Seconds until a question without an answer is given up, and the client refused."""
+    """Timeout of a request in seconds; after it the broker refuses the client."""
     cache: float = 60.0
-    """Seconds for which an answer is remembered."""
+    """Longest time that an answer is cached, in seconds."""
     waiting: int = 256
-    """Questions under way; a client beyond it is told that the server is busy."""
+    """Most requests under way; the broker answers further clients that it is busy."""
 
 
 class AuthOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is asked for a name, and by what files."""
+    """Settings for logins and rights."""
 
     passwords: str = ""
-    """Path of the password file; empty: none, user names are not looked at."""
+    """Path of the password file; empty: no file, and user names are not checked."""
     acl: str = ""
-    """Path of the ACL file; empty: none, every client that is let in may do everything."""
+    """Path of the ACL file; empty: no file, and every client has all rights."""
     anonymous: Anonymous = "loopback"
-    """From where clients may attach without a name."""
+    """Origins from which clients may connect without a name."""
     hash_threads: int = 1
-    """Passwords checked at the same time. Each takes a core and 16 MiB for about 50 ms."""
+    """Number of threads that check passwords. Each check takes a core and 16 MiB for about 50 ms."""
     hash_queue: int = 64
-    """Clients that may wait for their password to be checked; one more is told that the server is busy."""
+    """Most clients whose password check waits or runs; the broker answers further clients that it is busy."""
     jwt: JwtOptions = JwtOptions()
     http: HttpOptions = HttpOptions()
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The TLS listeners. All of them share these."""
+    """Settings that all TLS listeners share."""
 
     certificate: str = ""
-    """Path of the server's certificate with its chain, PEM."""
+    """Path of the server's certificate with its chain (PEM)."""
     key: str = ""
-    """Path of its private key, PEM, without a passphrase; empty: in the file of the certificate."""
+    """Path of the private key (PEM, without a passphrase); empty: the key is in the file of the certificate."""
     minimum_version: Literal["1.2", "1.3"] = "1.2"
     client_certificates: Certificates = "none"
-    """Are clients asked for a certificate, and refused without one?"""
+    """Whether the broker requests a certificate from clients, or requires one."""
     client_ca: str = ""
-    """Path of the certificates, PEM, of those who may sign clients' certificates."""
+    """Path of the CA certificates (PEM) that sign clients' certificates."""
     client_revoked: str = ""
-    """Path of the revocation lists (CRL), PEM, one of each of them; empty: none."""
+    """Path of the revocation lists (CRL, PEM), one from each CA; empty: none."""
     user_from: UserFrom = "cn"
-    """What in a client's certificate is its user name: common name, first or only subject alternative name, whole
-    subject (RFC 4514), or SHA-256 of the certificate in hexadecimal digits."""
+    """The part of a client's certificate that names the user: common name, first or only subject alternative name,
+    whole subject (RFC 4514), or SHA-256 of the certificate in hexadecimal digits."""
     user_pattern: str = ""
-    """A regular expression that this must fit; its group, if it has one, is the user name. Empty: any."""
+    """Regular expression that must match this whole part. Its group, if any, is the user name. Empty: any part."""
 
 
 class ProxyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The listeners for load balancers that speak the PROXY protocol."""
+    """Settings for the listeners of load balancers that use the PROXY protocol."""
 
     trusted: tuple[str, ...] = ("127.0.0.0/8", "::1/128")
-    """Addresses or networks of the load balancers."""
+    """IP addresses or networks of the load balancers."""
     tls: bool = False
-    """Behind the header the client begins TLS."""
+    """Whether the client begins a TLS handshake after the header."""
     certificates: bool = False
-    """The common name in the header, of a certificate that the load balancer has verified, is the client's user."""
+    """Whether the common name in the header is the client's user. The load balancer has verified that certificate."""

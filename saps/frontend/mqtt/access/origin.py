@@ -1,4 +1,4 @@
-"""Where a connection comes from, and whose certificate it shows, from what its transport tells."""
+"""Derives the origin of a connection and the user of its client certificate from the transport's information."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ _SHORT = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""RFC 4514, section 3; other types keep the name that `ssl` gives them."""
+"""By attribute type, as `ssl` names it: the short name of RFC 4514, section 3. Other types keep `ssl`'s name."""
 _SPECIAL = re.compile(r'[,+"\\<>;]|^[ #]| $')
 
 
 class Naming(NamedTuple):
-    """What in a client's certificate is its user: the settings ``tls.user_from`` and ``tls.user_pattern``."""
+    """Derives the user from a client's certificate by the settings ``tls.user_from`` and ``tls.user_pattern``."""
 
     part: str
+    """The value of ``tls.user_from``."""
     pattern: re.Pattern[str] | None = None
-    """It must fit the whole part; its group, if it has one, is the user."""
+    """Must match the whole part; its group, if any, is the user. None: the whole part is the user."""
 
     def user(self, certificate: Mapping[str, Any], der: bytes | None) -> str | None:
-        """The user of a verified certificate, as `ssl.SSLSocket.getpeercert` gives it and as DER; None if it names
-        none."""
+        """Return the user of a verified certificate, or None if the certificate names none.
+
+        `certificate` has the form of `ssl.SSLSocket.getpeercert`; `der` is the same certificate in DER.
+        """
         if self.part == "fingerprint":
             found = None if der is None else sha256(der).hexdigest()
         else:
@@ -47,7 +50,7 @@ class Naming(NamedTuple):
 
 
 def pattern_fault(text: str) -> str | None:
-    """Why this cannot be ``tls.user_pattern``, or None if it can."""
+    """Return why the text is no valid ``tls.user_pattern``, or None if it is valid."""
     try:
         groups = re.compile(text).groups
     except re.error as error:
@@ -56,13 +59,13 @@ def pattern_fault(text: str) -> str | None:
 
 
 def origin_of(peer: Any) -> Origin:
-    """The origin of a transport with this ``peername``, which shows no certificate."""
+    """Return the origin of a connection without a certificate. `peer` is its transport's ``peername``."""
     host = str(peer[0]) if isinstance(peer, tuple) and peer else "?"
     return Origin(host, is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
-    """True if an IP address, or the name localhost, can only be reached from the same machine."""
+    """Return whether an IP address, or the name localhost, can only be reached from the same machine."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -73,9 +76,12 @@ def is_loopback(host: str) -> bool:
 
 
 def _named(certificate: Mapping[str, Any], part: str) -> str | None:
-    """``cn``: the subject's common name, if it is the only one. ``dn``: the subject (RFC 4514). ``san``: the first
-    alternative name that is a DNS name, an e-mail address or a URI; ``dns``, ``email``, ``uri``: the only one of its
-    kind."""
+    """Return the part of a certificate that names the user, or None if the certificate has no such unique part.
+
+    ``cn`` is the subject's only common name, ``dn`` the whole subject (RFC 4514). ``san`` is the first alternative name
+    that is a DNS name, an e-mail address or a URI. ``dns``, ``email`` and ``uri`` are the only alternative name of
+    their kind.
+    """
     subject = certificate.get("subject", ())
     if part == "dn":
         return ",".join("+".join(f"{_SHORT.get(kind, kind)}={_escaped(v)}" for kind, v in rdn) for rdn in subject[::-1])

@@ -1,4 +1,4 @@
-"""The small languages of an ACL: patterns for names, and topic filters with a client's own names in them."""
+"""Parses the patterns of an ACL: patterns for names, and topic filters that contain the client's own names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _ESCAPE = re.compile(r"%(.?)", re.DOTALL)
 
 
 class Subject(NamedTuple):
-    """Whose rights are asked for."""
+    """The client whose rights are decided."""
 
     user: str | None
     """The verified user; None for an anonymous client."""
     client_id: str | None
-    """None: whoever asks is no MQTT client (an operator)."""
+    """The client identifier; None for an operator, who is no MQTT client."""
 
 
 class Template:
-    """A text in which ``%u`` stands for the user, ``%c`` for the client identifier, and ``%%`` for a percent sign."""
+    """A text with placeholders: ``%u`` for the user, ``%c`` for the client identifier, ``%%`` for a percent sign."""
 
     __slots__ = ("_parts", "uses_client", "uses_user")
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError`, saying what is wrong, for any other use of the percent sign."""
+        """Parse a text. Raises `ValueError` with the reason for any other use of the percent sign."""
         for escape in _ESCAPE.finditer(text):
             if escape[1] not in ("u", "c", "%"):
                 raise ValueError(f"{escape[0]!r} in {text!r}: only %u (user), %c (client identifier) and %% are known")
@@ -35,7 +35,7 @@ class Template:
         self.uses_client = "%c" in self._parts
 
     def fill(self, subject: Subject) -> str | None:
-        """The text for this client; None if it names the user or the client identifier and there is none."""
+        """Return the text for this client, or None if the client lacks a name that the text contains."""
         if (self.uses_user and subject.user is None) or (self.uses_client and subject.client_id is None):
             return None
         values = {"%u": subject.user or "", "%c": subject.client_id or "", "%%": "%"}
@@ -43,20 +43,20 @@ class Template:
 
 
 class NamePattern:
-    """A pattern for user names or client identifiers: ``*`` stands for any characters, also none."""
+    """A pattern for user names or client identifiers. ``*`` matches any number of any characters."""
 
     __slots__ = ("_pieces", "exact")
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError`, saying what is wrong."""
+        """Parse a pattern. Raises `ValueError` with the reason."""
         if not text:
             raise ValueError("'' matches nobody: write a name, or a pattern such as 'ward-*'")
         self._pieces = [Template(piece) for piece in text.split("*")]
         self.exact = text if "*" not in text and "%" not in text else None
-        """The one name it stands for, if it is not a pattern."""
+        """The only name that matches, if the text has no wildcards and placeholders; else None."""
 
     def fits(self, name: str, subject: Subject) -> bool:
-        """True if it stands for `name`; ``%u`` and ``%c`` in it are the subject's, and never a pattern themselves."""
+        """Return whether the pattern matches `name`. A ``*`` in the subject's own names is not a wildcard."""
         if self.exact is not None:
             return name == self.exact
         filled = [piece.fill(subject) for piece in self._pieces]
@@ -65,12 +65,12 @@ class NamePattern:
 
 
 class TopicPattern:
-    """A topic filter in which ``%u`` and ``%c`` stand for the client's own names."""
+    """A topic filter with the placeholders ``%u`` and ``%c`` for the client's own names."""
 
     __slots__ = ("_levels", "_template", "uses_client", "uses_user")
 
     def __init__(self, text: str) -> None:
-        """Raises `ValueError`, saying what is wrong."""
+        """Parse a filter. Raises `ValueError` with the reason."""
         self._template = Template(text)
         sample = self._template.fill(Subject("u", "c")) or ""
         if (fault := filter_fault(sample)) is not None:
@@ -81,9 +81,9 @@ class TopicPattern:
         self._levels: Levels | None = None if self.uses_user or self.uses_client else tuple(sample.split("/"))
 
     def levels(self, subject: Subject) -> Levels | None:
-        """The filter for this client; None if it names the user or the client identifier and there is none.
+        """Return the filter for this client, or None if the client lacks a name that the filter contains.
 
-        The subject's names must be free of `name_fault`, or they could widen the filter.
+        The subject's names must have no `name_fault`: a wildcard or slash in them would widen the filter.
         """
         if self._levels is not None:
             return self._levels
@@ -92,7 +92,8 @@ class TopicPattern:
 
 
 def name_fault(name: str) -> str | None:
-    """Why a name cannot stand for ``%u`` or ``%c`` in a topic filter, or None: then it is part of one level."""
+    """Return why a name must not replace ``%u`` or ``%c`` in a topic filter, or None if the name is a part of one
+    level."""
     if not name:
         return "is empty"
     if any(char in name for char in "+#/"):
@@ -101,7 +102,7 @@ def name_fault(name: str) -> str | None:
 
 
 def _glob(pieces: list[str], name: str) -> bool:
-    """True if `name` consists of the pieces, in this order, with anything between them."""
+    """Return whether `name` consists of the pieces in this order, with any characters between them."""
     first, *others = pieces
     if not others:
         return name == first

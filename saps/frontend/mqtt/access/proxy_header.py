@@ -1,5 +1,8 @@
-"""The header by which a load balancer says where a client is: the PROXY protocol, versions 1 and 2 (HAProxy,
-``doc/proxy-protocol.txt`` of 2020/03/05). Any bytes give a header or a `ProxyError`."""
+"""Decodes headers of the PROXY protocol, by which a load balancer reports a client's address.
+
+Versions 1 and 2 are known (HAProxy, ``doc/proxy-protocol.txt`` of 2020/03/05). Any bytes give a header or raise a
+`ProxyError`.
+"""
 
 from __future__ import annotations
 
@@ -7,40 +10,40 @@ from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
-"""The first 12 bytes of version 2 (section 2.2)."""
+"""The first 12 bytes of a header of version 2 (section 2.2)."""
 BEGINNING = len(SIGNATURE)
-"""No header of either version is shorter."""
+"""Number of bytes that every header of either version has."""
 FIXED = 16
-"""Bytes of version 2 before the addresses."""
+"""Bytes of a version 2 header before the addresses."""
 MOST_TEXT = 107
-"""Bytes of a header of version 1, with its CR LF (section 2.1)."""
+"""Most bytes of a version 1 header, with its CR LF (section 2.1)."""
 MOST_BINARY = 4096
-"""Bytes of a header of version 2 that are read; load balancers send some hundred."""
+"""Most bytes of an accepted version 2 header. Load balancers send some hundred bytes."""
 
 _PLACES = {0x11: 4, 0x21: 16}
-"""TCP over IPv4 and IPv6: bytes of an address."""
+"""By address family and protocol (TCP over IPv4, TCP over IPv6): the bytes of an address."""
 _TLS, _COMMON_NAME = 0x20, 0x22
-"""Types of PP2_TYPE_SSL and PP2_SUBTYPE_SSL_CN (section 2.2.6)."""
+"""The types PP2_TYPE_SSL and PP2_SUBTYPE_SSL_CN (section 2.2.6)."""
 _HAS_CERTIFICATE = 0x06
-"""PP2_CLIENT_CERT_CONN and PP2_CLIENT_CERT_SESS."""
+"""The flags PP2_CLIENT_CERT_CONN and PP2_CLIENT_CERT_SESS."""
 
 
 class ProxyError(ValueError):
-    """Bytes that are no header."""
+    """The bytes are no valid header."""
 
 
 class Proxied(NamedTuple):
-    """What a load balancer says of one client."""
+    """The client that a header describes."""
 
     host: str | None = None
-    """The client's IP address; None: it is not said, as with a health check of the load balancer itself."""
+    """The client's IP address; None if the header has none, as in a health check of the load balancer itself."""
     port: int = 0
     common_name: str | None = None
-    """Of the client's certificate, if the load balancer has verified one."""
+    """The common name of the client's certificate, if the load balancer has verified one."""
 
 
 def text_header(line: bytes) -> Proxied:
-    """A header of version 1 with its CR LF. Raises `ProxyError`."""
+    """Decode a header of version 1 with its CR LF. Raises `ProxyError`."""
     if len(line) > MOST_TEXT or not line.endswith(b"\r\n"):
         raise ProxyError("a header of version 1 that has no end")
     words = line[:-2].decode("latin-1").split(" ")
@@ -59,7 +62,10 @@ def text_header(line: bytes) -> Proxied:
 
 
 def binary_size(start: bytes) -> int:
-    """How many bytes a header of version 2 has that begins with these `FIXED`. Raises `ProxyError`."""
+    """Return the size in bytes of the version 2 header that begins with the `FIXED` bytes `start`.
+
+    Raises `ProxyError` for another signature or version, and above `MOST_BINARY`.
+    """
     size = FIXED + int.from_bytes(start[14:16])
     if start[:BEGINNING] != SIGNATURE or start[12] >> 4 != 2:
         raise ProxyError(f"no header of the PROXY protocol: {start[:FIXED]!r}")
@@ -69,7 +75,7 @@ def binary_size(start: bytes) -> int:
 
 
 def binary_header(header: bytes) -> Proxied:
-    """A whole header of version 2. Raises `ProxyError`."""
+    """Decode a whole header of version 2. Raises `ProxyError`."""
     if len(header) < FIXED or len(header) != binary_size(header):
         raise ProxyError("a header of version 2 that is cut off")
     command, family = header[12] & 0x0F, header[13]
@@ -86,7 +92,7 @@ def binary_header(header: bytes) -> Proxied:
 
 
 def network_fault(text: str) -> str | None:
-    """Why this is no address or network, or None if it is."""
+    """Return why the text is no IP address or network, or None if it is valid."""
     try:
         ip_network(text)
     except ValueError as error:
@@ -102,7 +108,7 @@ def _version(word: str) -> int:
 
 
 def _values(data: bytes) -> dict[int, bytes]:
-    """The values by type (type-length-value, section 2.2.6)."""
+    """Return the values by type (type-length-value, section 2.2.6). Raises `ProxyError`."""
     found, pos = {}, 0
     while pos < len(data):
         end = pos + 3 + int.from_bytes(data[pos + 1 : pos + 3])

@@ -1,6 +1,6 @@
-"""Where the values of a TOML text stand, which `tomllib` does not tell.
+"""Finds the lines of the values in a TOML text, which `tomllib` does not report.
 
-For valid TOML only: the text is scanned for its structure (strings, comments, brackets), not checked.
+The text must be valid TOML. The scanner follows its structure (strings, comments, brackets) and does not check it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,32 @@ _STRING = re.compile(
 
 
 class Place(NamedTuple):
-    """Where one value stands."""
+    """The lines of one value."""
 
     line: int
-    """The line of its key, from 1."""
+    """Line of the value's key, from 1."""
     items: tuple[int, ...]
-    """If it is an array: the line of each item."""
+    """Line of each item of an array; empty for other values."""
 
 
 class TomlLines:
-    """The places of a text's values."""
+    """The places of all values in a text."""
 
     def __init__(self, text: str) -> None:
         self.headers: dict[str, list[int]] = {}
-        """The lines of the headers ``[name]`` and ``[[name]]``, by name."""
+        """By name: the lines of the headers ``[name]`` and ``[[name]]``."""
         self._places: dict[tuple[str, int, str], Place] = {}
         self._scan(text)
 
     def place(self, key: str, table: str = "", index: int = 0) -> Place | None:
-        """The place of a key in the table with this name; `index` counts the tables of an array ``[[table]]``."""
+        """Return the place of a key in a table, or None if the text has no such key.
+
+        `index` counts the tables of an array ``[[table]]`` from 0.
+        """
         return self._places.get((table, index, key))
 
     def line_of(self, name: str) -> int | None:
-        """The line of a value by its dotted name, or of the inline table it stands in."""
+        """Return the line of the value with a dotted name, or of the inline table that contains it, or None."""
         parts = name.split(".")
         for end in range(len(parts), 0, -1):
             for start in range(end):
@@ -49,7 +52,10 @@ class TomlLines:
         return None
 
     def table_line(self, table: str, index: int) -> int | None:
-        """The line of the header of an array's table, or of the item, if the array is written in brackets."""
+        """Return the line of a table in an array: of its header, or of its item if the array stands in brackets.
+
+        Returns None if the text has no such table.
+        """
         lines = self.headers.get(table) or self._inline(table)
         return lines[index] if index < len(lines) else None
 
@@ -77,7 +83,7 @@ class TomlLines:
 
 
 def _value(text: str, pos: int, line: int) -> tuple[int, tuple[int, ...]]:
-    """Where the value ends that begins at `pos` in `line`, and the lines of its items if it is an array."""
+    """Return the end of the value that begins at `pos` in `line`, and the lines of its items if it is an array."""
     depth, items, expected, is_array = 0, [], False, False
     while pos < len(text):
         char = text[pos]

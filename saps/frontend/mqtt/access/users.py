@@ -1,9 +1,11 @@
-"""The password file: a line ``user:hash`` for each user, comments and empty lines between them.
+"""Reads and writes the password file: a line ``user:hash`` for each user, with comments and empty lines.
 
-The hash is a PHC string of scrypt (RFC 7914), ``$scrypt$ln=14,r=8,p=1$salt$digest`` in unpadded base64, where N is
-2 to the power of ln. Files of `mosquitto_passwd` are read too: PBKDF2 with HMAC-SHA-512, ``$7$iterations$salt$digest``.
-Users of SCRAM have its keys (RFC 5803), as PostgreSQL writes them:
-``SCRAM-SHA-256$iterations:salt$stored key:server key``.
+The file knows three kinds of hashes:
+
+1. A PHC string of scrypt (RFC 7914), ``$scrypt$ln=14,r=8,p=1$salt$digest`` in unpadded base64; N is 2 to the power of
+   ln.
+2. PBKDF2 with HMAC-SHA-512, ``$7$iterations$salt$digest``, as `mosquitto_passwd` writes it.
+3. The keys of SCRAM (RFC 5803), ``SCRAM-SHA-256$iterations:salt$stored key:server key``, as PostgreSQL writes them.
 """
 
 from __future__ import annotations
@@ -18,28 +20,32 @@ from typing import NamedTuple
 from saps.frontend.mqtt.access.faults import Fault, FileError
 
 SALT_BYTES = 16
+"""Bytes of the salt of new hashes."""
 MAX_NAME_BYTES = 256
-"""Longest user name, in UTF-8."""
+"""Longest user name, in bytes of UTF-8."""
 _LN, _R, _P = 14, 8, 1
-"""The cost of new hashes: 16 MiB of memory; about 50 ms on one core of a small server. Raising ln by 1 doubles both."""
+"""Cost of new scrypt hashes: 16 MiB of memory, and about 50 ms on one core of a small server. Each increment of ln
+doubles both."""
 _MAX_MEMORY = 1 << 28
-"""Bytes one check may take (scrypt: 128 N r)."""
+"""Most memory of one check in bytes (scrypt: 128 N r)."""
 _MAX_WORK = 1 << 24
-"""N r p of scrypt, at most: about 100 times the cost of new hashes would be 2 to the power of 24."""
+"""Largest N r p of scrypt, about 100 times the cost of new hashes."""
 _MAX_ITERATIONS = 10_000_000
 _DIGEST_BYTES = 32
 ITERATIONS = 15_000
-"""Of new SCRAM keys: what the client computes at each login, some 10 ms, and what a guess costs who has the file."""
+"""Iterations of new SCRAM keys. The client computes them at each login (some 10 ms), and an attacker with the file for
+each guess."""
 _LEAST_ITERATIONS = 4096
-"""RFC 7677, section 4."""
+"""Fewest iterations of accepted SCRAM keys (RFC 7677, section 4)."""
 _LEAST_SALT = 12
+"""Shortest salt of accepted SCRAM keys, in bytes."""
 _SCRYPT = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,4}),p=(\d{1,4})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)")
 _SCRAM = re.compile(r"SCRAM-SHA-256\$(\d{1,9}):([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2}):([A-Za-z0-9+/]+={0,2})")
 _PBKDF2 = re.compile(r"\$7\$(\d{1,9})\$([A-Za-z0-9+/]+={0,2})\$([A-Za-z0-9+/]+={0,2})")
 
 
 class Scrypt(NamedTuple):
-    """A password as scrypt keeps it."""
+    """A stored password: its scrypt hash. N is 2 to the power of `ln`."""
 
     ln: int
     r: int
@@ -48,7 +54,10 @@ class Scrypt(NamedTuple):
     digest: bytes
 
     def matches(self, password: bytes) -> bool:
-        """Is this the password? Takes `_MAX_MEMORY` bytes at most, and long: not for the event loop."""
+        """Return whether the password is correct.
+
+        The check takes up to `_MAX_MEMORY` bytes and 50 ms or more: never call it in the event loop.
+        """
         digest = _scrypt(password, self.salt, self.ln, self.r, self.p, len(self.digest))
         return hmac.compare_digest(digest, self.digest)
 
@@ -57,14 +66,14 @@ class Scrypt(NamedTuple):
 
 
 class Pbkdf2(NamedTuple):
-    """A password as `mosquitto_passwd` keeps it."""
+    """A stored password: its hash by `mosquitto_passwd`, PBKDF2 with HMAC-SHA-512."""
 
     iterations: int
     salt: bytes
     digest: bytes
 
     def matches(self, password: bytes) -> bool:
-        """Is this the password?"""
+        """Return whether the password is correct. The check is slow: never call it in the event loop."""
         digest = hashlib.pbkdf2_hmac("sha512", password, self.salt, self.iterations, len(self.digest))
         return hmac.compare_digest(digest, self.digest)
 
@@ -73,8 +82,10 @@ class Pbkdf2(NamedTuple):
 
 
 class ScramKeys(NamedTuple):
-    """A password as SCRAM-SHA-256 keeps it (RFC 5802, section 3): for clients that prove it, and for those that send
-    it."""
+    """A stored password: its keys for SCRAM-SHA-256 (RFC 5802, section 3).
+
+    The client may prove the password (`saps.frontend.mqtt.access.logins.scram`), or send it.
+    """
 
     iterations: int
     salt: bytes
@@ -82,7 +93,7 @@ class ScramKeys(NamedTuple):
     server_key: bytes
 
     def matches(self, password: bytes) -> bool:
-        """Is this the password?"""
+        """Return whether the password is correct. The check is slow: never call it in the event loop."""
         try:
             found = scram_keys(password, self.salt, self.iterations)
         except ValueError:
@@ -96,18 +107,20 @@ class ScramKeys(NamedTuple):
 
 Stored = Scrypt | Pbkdf2 | ScramKeys
 Users = dict[str, Stored]
-"""The stored passwords by user name."""
+"""By user name: the stored password."""
 
 
 def hash_password(password: bytes, salt: bytes) -> Scrypt:
-    """What to store for a password, at the cost of new hashes. `salt`: `SALT_BYTES` random bytes."""
+    """Return the scrypt hash of a new password. `salt`: `SALT_BYTES` random bytes."""
     return Scrypt(_LN, _R, _P, salt, _scrypt(password, salt, _LN, _R, _P, _DIGEST_BYTES))
 
 
 def scram_keys(password: bytes, salt: bytes, iterations: int = ITERATIONS) -> ScramKeys:
-    """What to store for a password of SCRAM. `salt`: `SALT_BYTES` random bytes. Raises `ValueError` for one that is no
-    text, or has characters that cannot stand in a password (RFC 4013)."""
-    from scramp import ScramException, ScramMechanism  # here: most brokers need none of it
+    """Return the SCRAM keys of a password. `salt`: `SALT_BYTES` random bytes for a new password.
+
+    Raises `ValueError` if the password is not UTF-8, or has characters that RFC 4013 forbids.
+    """
+    from scramp import ScramException, ScramMechanism  # here: most brokers do not use it
 
     try:
         salt, stored, server, count = ScramMechanism().make_auth_info(password.decode(), iterations, salt)
@@ -117,11 +130,11 @@ def scram_keys(password: bytes, salt: bytes, iterations: int = ITERATIONS) -> Sc
 
 
 NOBODY = Scrypt(_LN, _R, _P, bytes(SALT_BYTES), bytes(_DIGEST_BYTES))
-"""The password of users that do not exist. It is checked for them, so that they take as long as others."""
+"""The stored password for unknown users. The check against it makes their logins take as long as other logins."""
 
 
 def parse_users(text: str) -> Users:
-    """The users of a password file. Raises `FileError` with all that is wrong."""
+    """Return the users of a password file. Raises `FileError` with all faults of the text."""
     users: Users = {}
     lines: dict[str, int] = {}
     faults = []
@@ -139,9 +152,9 @@ def parse_users(text: str) -> Users:
 
 
 def with_user(text: str, name: str, stored: Stored | None) -> str:
-    """The text of a password file with the user's line changed or added, or taken out for None.
+    """Return the text of a password file with the user's line changed or added, or removed if `stored` is None.
 
-    All other lines stay as they are. The text must have no fault, nor the name.
+    All other lines stay unchanged. Neither the text nor the name may have a fault (`parse_users`, `user_name_fault`).
     """
     kept, line, found = [], f"{name}:{stored}", False
     for old in _lines(text):
@@ -156,7 +169,7 @@ def with_user(text: str, name: str, stored: Stored | None) -> str:
 
 
 def user_name_fault(name: str) -> str | None:
-    """Why nobody can have this name, or None."""
+    """Return why the name is no valid user name, or None if it is valid."""
     if not name:
         return "a user name must have at least one character"
     if len(name.encode(errors="surrogatepass")) > MAX_NAME_BYTES:
@@ -177,7 +190,7 @@ def _entry(name: str, stored: str, earlier: int | None) -> Stored:
 
 
 def _stored(text: str) -> Stored:
-    """Raises ValueError; the reason never repeats the text, which may be a password."""
+    """Parse a stored password. Raises `ValueError`; its reason never repeats the text, which may be a password."""
     if (found := _SCRYPT.fullmatch(text)) is not None:
         ln, r, p = (int(group) for group in found.groups()[:3])
         if not 1 <= ln <= 24 or not r or not p or (128 << ln) * r > _MAX_MEMORY or (r * p) << ln > _MAX_WORK:
@@ -222,7 +235,7 @@ def _scrypt(password: bytes, salt: bytes, ln: int, r: int, p: int, size: int) ->
 
 
 def _lines(text: str) -> list[str]:
-    """Lines end with LF or CR LF; other characters that `str.splitlines` splits at do not end one."""
+    """Split the text at LF and CR LF only; `str.splitlines` would split at other characters, too."""
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if not lines[-1] else lines
 

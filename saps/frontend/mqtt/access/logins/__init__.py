@@ -1,1 +1,1 @@
-"""Logins beside the password file, and rights that they bring."""
+"""Checks logins by tokens, SCRAM and an HTTP service, and applies the rights that these logins bring."""

@@ -1,4 +1,4 @@
-"""Rights that an HTTP service knows topic by topic, within what other rules allow."""
+"""Restricts a client's rights by an HTTP service that decides topic by topic."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from saps.frontend.mqtt.access.logins.service import Service, Wish
 
 
 class AskedRights:
-    """Of one client. What was not settled for the request at hand is not permitted. A filter that the service permits
-    is permitted with all its topics. (A `saps.agents.user.Rights`, and its own `saps.agents.user.Asker`.)"""
+    """The rights of one client by the service's decisions. (A `saps.agents.user.Rights`, and its own
+    `saps.agents.user.Asker`.)
+
+    Only topics that `settle` has permitted for the current request are permitted. A filter that the service permits
+    is permitted with all its topics.
+    """
 
     __slots__ = ("_base", "_client_id", "_host", "_service", "_subscribable", "_user", "patience", "publishable")
 
     def __init__(self, base: Rights | None, service: Service, user: str | None, client_id: str, host: str) -> None:
-        """`base`: what other rules allow; None: everything. `host`: the client's address."""
+        """Make the rights of one client. `base`: its rights by other rules; None: all. `host`: its IP address."""
         self._base = base
         self._service = service
         self._user, self._client_id, self._host = user, client_id, host

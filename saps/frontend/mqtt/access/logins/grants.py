@@ -1,6 +1,8 @@
-"""Rights that come with a login, of a token's claim or of an HTTP service: a JSON object with the lists ``publish``,
-``subscribe`` and ``both`` of topic filters, in which ``%u`` and ``%c`` stand for the client's own names as in the ACL
-file. What no filter allows is denied."""
+"""Parses rights that a login brings, from a token's claim or an HTTP service.
+
+They are a JSON object with the lists ``publish``, ``subscribe`` and ``both`` of topic filters. In the filters ``%u``
+and ``%c`` stand for the client's own names, as in the ACL file. Topics that no filter allows are denied.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from saps.frontend.mqtt.access.acl import CACHED_TOPICS, Action, Policy, Rule
 from saps.frontend.mqtt.access.patterns import TopicPattern
 
 MOST_FILTERS = 256
-"""Filters that one login may bring."""
+"""Most topic filters of one login."""
 POLICIES = 4096
-"""Different rights that are kept, so that those of many clients which are the same take room once."""
+"""Most policies in the cache. Clients with the same rights share one policy."""
 
 
 class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The JSON object; each is a text or a list of texts."""
+    """The JSON object. Each member is a topic filter or a list of topic filters."""
 
     publish: str | tuple[str, ...] = ()
     subscribe: str | tuple[str, ...] = ()
@@ -27,12 +29,12 @@ class Grants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def granted(value: object) -> Policy:
-    """The rules of a decoded JSON object. Raises `ValueError`, saying what is wrong."""
+    """Return the policy of a decoded JSON object. Raises `ValueError` with the reason if the object is not valid."""
     return policy_of(msgspec.convert(value, Grants))
 
 
 def policy_of(grants: Grants) -> Policy:
-    """The same, of an object that is checked already. Raises `ValueError`."""
+    """Return the policy of parsed grants. Raises `ValueError` for an invalid filter or more than `MOST_FILTERS`."""
     listed = [(each,) if isinstance(each, str) else each for each in (grants.publish, grants.subscribe, grants.both)]
     if sum(map(len, listed)) > MOST_FILTERS:
         raise ValueError(f"rights to more than {MOST_FILTERS} topic filters")
@@ -40,7 +42,7 @@ def policy_of(grants: Grants) -> Policy:
 
 
 NOTHING = Policy(())
-"""Allows nothing."""
+"""The policy that allows nothing."""
 
 
 @lru_cache(POLICIES)
@@ -54,8 +56,7 @@ def _policy(publish: tuple[str, ...], subscribe: tuple[str, ...], both: tuple[st
 
 
 class Narrowed:
-    """What two rights both allow: those of the ACL file, and those that came with the login. (A
-    `saps.agents.user.Rights`.)"""
+    """The intersection of two rights: those of the ACL file and those of the login. (A `saps.agents.user.Rights`.)"""
 
     __slots__ = ("_one", "_other", "publishable")
 

@@ -1,5 +1,7 @@
-"""Users that prove to know their password without sending it: SCRAM-SHA-256 (RFC 5802, RFC 7677) in the AUTH packets of
-MQTT 5.0 (4.12). Without channel binding."""
+"""Authenticates users who prove that they know their password without sending it.
+
+The method is SCRAM-SHA-256 (RFC 5802, RFC 7677) without channel binding, in the AUTH packets of MQTT 5.0 (4.12).
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,36 @@ _MECHANISM = ScramMechanism(METHOD)
 
 
 class ScramError(ValueError):
-    """The client has not proven anything."""
+    """The client's proof is wrong."""
 
 
 class Exchange:
-    """One authentication, the server's side: `step` takes what the client sends and gives what to answer."""
+    """The server's side of one authentication."""
 
     __slots__ = ("_first", "_secret", "_server", "_users", "done", "stored", "user")
 
     def __init__(self, users: Users, secret: bytes, nonce: str) -> None:
-        """`secret`: of this process, so that users that do not exist look like others. `nonce`: printable characters
-        that nobody can guess and that are used once."""
+        """Begin an exchange.
+
+        `secret` is a secret of this process; it yields salts for unknown users, so that these look like other users.
+        `nonce` has unpredictable printable characters, and is used only once.
+        """
         self._users = users
         self._secret = secret
         self._server = _MECHANISM.make_server(self._keys, s_nonce=nonce)
         self._first = True
         self.user = ""
-        """As whom the client comes, once it has said so; who it is, once `done`."""
+        """The user that the client claims to be; empty before the first step. Proven only once `done`."""
         self.stored: ScramKeys | None = None
-        """The keys that count; None: there is no such user."""
+        """The user's stored keys; None for an unknown user."""
         self.done = False
+        """Whether the client has proven its password."""
 
     def step(self, data: bytes) -> bytes:
-        """Raises `ScramError`, and the exchange is over."""
+        """Take the client's next message, and return the server's answer.
+
+        Raises `ScramError` for a wrong message or proof; the caller must then end the exchange.
+        """
         try:
             if self._first:
                 self._first = False

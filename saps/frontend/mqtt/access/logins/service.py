@@ -1,6 +1,6 @@
-"""Users and rights that an HTTP service knows: what it is asked, what it may answer, and what is remembered of that.
+"""Asks an HTTP service about users and rights, and caches its answers.
 
-Without an answer that can be used nobody comes in.
+Without a valid answer the broker refuses the client.
 """
 
 from __future__ import annotations
@@ -19,66 +19,68 @@ from saps.frontend.mqtt.access.options import HttpOptions
 from saps.frontend.mqtt.access.users import MAX_NAME_BYTES
 
 KEPT = 10_000
-"""Answers that are remembered, about 0.5 KiB each."""
+"""Most cached answers about logins and rights, about 0.5 KiB each."""
 KEPT_TOPICS = 100_000
-"""Answers about topics that are remembered, about 0.5 KiB each."""
+"""Most cached answers about topics, about 0.5 KiB each."""
 KEPT_REFUSAL = 5.0
-"""Seconds for which a refusal is remembered, at most: a device that goes on trying costs no question each time."""
+"""Longest time that a refusal is cached, in seconds. The cache spares the service a device that retries in a loop."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is told, as a JSON object."""
+    """The request about a login or a client's rights, as a JSON object."""
 
     user: str | None
     password: str | None = None
-    """Of a login; left out where rights are asked for."""
+    """The password of a login; None in a request for rights."""
     client: str
-    """The client identifier; empty: the broker will choose one, or the client is an operator."""
+    """The client identifier; empty if the broker will assign one, or for an operator."""
     address: str
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service is told of a publication or subscription, as a JSON object."""
+    """The request about a publication or subscription, as a JSON object."""
 
     user: str | None
     client: str
     address: str
     action: Action
     topic: str
-    """Of a publication; or the filter of a subscription, without ``$share`` and the group."""
+    """The topic of a publication, or the filter of a subscription without ``$share`` and the group."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service says, as a JSON object."""
+    """The service's answer to a `Client` or `Wish`, as a JSON object."""
 
     allow: bool
     user: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)] | None = None
-    """Who it is, if not as named."""
+    """The user name; None: the name in the request."""
     expires: Annotated[float, msgspec.Meta(gt=0, le=1e10)] | None = None
-    """Seconds until the client is to be disconnected; None: never."""
+    """Seconds until the broker must disconnect the client; None: never."""
     rights: Grants | None = None
-    """What it may do, within what the ACL file allows; None: all that."""
+    """The client's rights within those of the ACL file; None: all of these."""
 
 
 class Verdict(NamedTuple):
-    """An answer, as it is remembered."""
+    """A cached answer about a login or a client's rights."""
 
     allow: bool
     user: str | None
     ends: float
-    """When the client is to be disconnected, in seconds since the epoch."""
+    """When the broker must disconnect the client, in seconds since the epoch."""
     granted: Policy | None
+    """The rights that the answer grants; None: the answer sets no limits."""
 
 
 REFUSED = Verdict(False, None, inf, NOTHING)
 Ask = Callable[[str, bytes, str, Callable[["Answer | None"], None]], bool]
-"""(URL, body, client's address, done): ask the service and then, never before this returns, call `done`, with None if
-there is no answer that can be used. False, and nothing happens, if too many wait already, or too many from that
-address."""
+"""Function (URL, body, client's address, done) that asks the service, and then calls `done` with the answer.
+
+`done` is never called before the function returns. It gets None if there is no valid answer. The function returns False
+and does nothing if too many requests wait, in all or from the client's address."""
 
 
 def read_answer(status: int, body: bytes) -> Answer:
-    """Raises `ValueError`, saying why an answer cannot be used."""
+    """Decode an HTTP response of the service. Raises `ValueError` with the reason if it is no valid answer."""
     if status in (401, 403):
         return Answer(allow=False)
     if status != 200:
@@ -90,26 +92,33 @@ def read_answer(status: int, body: bytes) -> Answer:
 
 
 class Service:
-    """Asks, and remembers."""
+    """Asks the service and caches its answers."""
 
     def __init__(self, options: HttpOptions, secret: bytes, wall: Callable[[], float]) -> None:
-        """`secret`: of this process, so that what is remembered tells no password. `wall`: seconds since the epoch."""
+        """Make a service without a connection; the driver then sets `ask`.
+
+        `secret` is a secret of this process. It keys the digests in the cache, so that the cache reveals no password.
+        `wall`: seconds since the epoch.
+        """
         self.options = options
         self.ask: Ask = lambda url, body, host, done: False
         self._secret = secret
         self._wall = wall
         self._known: dict[bytes, tuple[float, Verdict]] = {}
-        """Until when, and what."""
+        """By digest of the request: the expiry of a cached answer (seconds since the epoch), and the answer."""
         self._wishes: dict[Wish, tuple[float, bool]] = {}
-        """The same of topics."""
+        """By request about a topic: the expiry of a cached answer, and whether it allows the request."""
 
     def known(self, url: str, client: Client) -> Verdict | None:
-        """What is remembered; None: the service has to be asked."""
+        """Return the cached answer about a client, or None if the service has to be asked."""
         until, verdict = self._known.get(self._key(url, client), (0.0, None))
         return verdict if until > self._wall() else None
 
     def inquire(self, url: str, client: Client, done: Callable[[Verdict | None], None]) -> bool:
-        """As `ask`; `done` gets None if nobody knows."""
+        """Ask the service about a client, then call `done` with the verdict, or None without a valid answer.
+
+        Returns False and does nothing if too many requests wait (`Ask`).
+        """
 
         def answered(answer: Answer | None) -> None:
             done(None if answer is None else self._remembered(url, client, answer))
@@ -117,17 +126,20 @@ class Service:
         return self.ask(url, msgspec.json.encode(client), client.address, answered)
 
     def forget(self) -> None:
-        """Ask anew from now on."""
+        """Clear the caches."""
         self._known.clear()
         self._wishes.clear()
 
     def permits(self, wish: Wish) -> bool | None:
-        """What is remembered of a topic; None: the service has to be asked."""
+        """Return whether the cached answer allows the wish, or None if the service has to be asked."""
         until, allowed = self._wishes.get(wish, (0.0, False))
         return allowed if until > self._wall() else None
 
     def inquire_topic(self, wish: Wish, done: Callable[[bool], None]) -> bool:
-        """As `ask`; what nobody answers is not permitted."""
+        """Ask the service about a topic, then call `done` with whether it allows the wish; False without an answer.
+
+        Returns False and does nothing if too many requests wait (`Ask`).
+        """
 
         def answered(answer: Answer | None) -> None:
             if answer is not None:

@@ -1,8 +1,10 @@
-"""Users that show a signed token instead of a password: JSON Web Tokens (RFC 7519), with the keys of a JSON Web Key Set
-(RFC 7517). Any bytes give a token or a `TokenError`.
+"""Checks signed tokens that clients send instead of a password.
 
-Each key is used for one algorithm: its own ``alg``, or by its type RS256, ES256 (ES384, ES512) by its curve, EdDSA, or
-HS256 (RFC 8725, 3.1: the token does not choose).
+They are JSON Web Tokens (RFC 7519), signed with keys of a JSON Web Key Set (RFC 7517). Any bytes give a token or a
+reason for refusing them.
+
+Each key serves one algorithm, which the token does not choose (RFC 8725, 3.1). It is the key's ``alg``, or follows from
+the key's type: RS256, ES256 (ES384 or ES512, by the curve), EdDSA or HS256.
 """
 
 from __future__ import annotations
@@ -23,13 +25,13 @@ if TYPE_CHECKING:
     from jwt.types import Options
 
 SKEW = 5.0
-"""Seconds that an issuer's clock may be ahead: for ``nbf`` only, as a token that ends, ends."""
+"""Most seconds that an issuer's clock may be ahead. The tolerance holds for ``nbf``, and not for ``exp``."""
 KEPT = 10_000
-"""Tokens known to be good, about 0.5 KiB each."""
+"""Most valid tokens in the cache, about 0.5 KiB each."""
 MOST_KEYS = 100
-"""Keys of one set."""
+"""Most keys read from a set."""
 END_OF_TIME = 1e12
-"""Seconds since the epoch that no token names."""
+"""Times in a token must be below this limit, in seconds since the epoch."""
 _SIGNED: Options = {
     "verify_exp": False,
     "verify_nbf": False,
@@ -38,32 +40,35 @@ _SIGNED: Options = {
     "verify_jti": False,
     "enforce_minimum_key_length": True,
 }
-"""Times are checked here, by a clock that is handed in, and the user's claim."""
+"""Options of `jwt.PyJWT.decode`. This module itself checks times, by the given clock, and the claim of the user."""
 
 
 class TokenError(ValueError):
-    """A token that lets nobody in, or a key set that cannot be used."""
+    """A token or a key set is not valid."""
 
 
 class UnknownKeyError(TokenError):
-    """A token signed with a key that is not in the set: there may be newer keys."""
+    """The token's key is not in the key set. A newer set may contain it."""
 
 
 class Token(NamedTuple):
-    """A good token."""
+    """A valid token."""
 
     user: str
     ends: float
-    """``exp``, in seconds since the epoch."""
+    """The expiry ``exp``, in seconds since the epoch."""
     granted: Policy | None
-    """What its claim allows; None: it is not asked."""
+    """Rights of the claim ``rights_claim``; None if the settings name no such claim."""
 
 
 class Keys:
-    """The keys of one set."""
+    """The keys of one JSON Web Key Set."""
 
     def __init__(self, text: bytes) -> None:
-        """Raises `TokenError`. Keys that are not for signatures, or of a kind not known here, are left out."""
+        """Parse a key set, without keys that are not for signatures or of an unknown kind.
+
+        Raises `TokenError` if the text is no key set, or no usable key is left.
+        """
         self._text = text
         try:
             found = json.loads(text)["keys"]
@@ -83,7 +88,7 @@ class Keys:
     __hash__ = None  # type: ignore[assignment]
 
     def of(self, key_id: object) -> jwt.PyJWK:
-        """The key of this name, or the only one. Raises `UnknownKeyError`."""
+        """Return the key with this key id, or the only key if `key_id` is None. Raises `UnknownKeyError`."""
         if key_id is None and len(self._keys) == 1:
             return self._keys[0]
         found = self._by_id.get(key_id) if isinstance(key_id, str) else None
@@ -93,10 +98,10 @@ class Keys:
 
 
 class Tokens:
-    """Checks tokens, and remembers those that were good."""
+    """Checks tokens and caches valid ones."""
 
     def __init__(self, options: JwtOptions, wall: Callable[[], float]) -> None:
-        """`wall`: seconds since the epoch."""
+        """Make a checker without keys. `wall`: seconds since the epoch."""
         self._options = options
         self._wall = wall
         self._keys: Keys | None = None
@@ -105,7 +110,8 @@ class Tokens:
 
     @property
     def keys(self) -> Keys | None:
-        """In force; None: none have come yet. New ones end no connection, and tokens signed with others are no good."""
+        """The current keys; None before the first. New keys end no connection, but later logins need a token that they
+        verify."""
         return self._keys
 
     @keys.setter
@@ -115,15 +121,20 @@ class Tokens:
 
     @property
     def bring_rights(self) -> bool:
-        """A claim says what a client may do."""
+        """Whether a claim of the tokens sets the clients' rights."""
         return bool(self._options.rights_claim)
 
     def are(self, password: bytes) -> bool:
-        """It has the form of a signed token: a JSON object in base64, and two more parts (RFC 7515, 3.1)."""
+        """Return whether a password has the form of a signed token: a JSON object in base64 and two more parts (RFC
+        7515, 3.1)."""
         return password.startswith(b"ey") and password.count(b".") == 2
 
     def check(self, text: bytes) -> Token | str | None:
-        """What a token says, or why it lets nobody in; None: its key is not in the set, but may be in a newer one."""
+        """Check a token.
+
+        Returns the valid token, or the reason for refusing it. Returns None if its key is not in the key set; a newer
+        set may contain it.
+        """
         digest = blake2b(text, digest_size=32).digest()
         token = self._good.get(digest)
         try:
@@ -173,7 +184,7 @@ class Tokens:
 
 
 def _key(member: object) -> jwt.PyJWK | None:
-    """A member of a set; None if it is not for signatures, or of a kind not known here."""
+    """Return the key of a set's member, or None if it is not for signatures or of an unknown kind."""
     if not isinstance(member, dict) or member.get("use", "sig") != "sig":
         return None
     try:
@@ -183,7 +194,7 @@ def _key(member: object) -> jwt.PyJWK | None:
 
 
 def _seconds(claims: dict[str, Any], claim: str, default: float | None = None) -> float:
-    """A NumericDate (RFC 7519, section 2)."""
+    """Return the NumericDate of a claim (RFC 7519, section 2). Raises `TokenError` if it is missing or no time."""
     value = claims.get(claim, default)
     if value is None:
         raise TokenError(f"{claim} is missing")

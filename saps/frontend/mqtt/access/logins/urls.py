@@ -1,4 +1,4 @@
-"""Addresses of services that are asked about clients: only what nobody on the way can read or forge."""
+"""Checks the URLs of services for access control: HTTPS, or HTTP to the same machine, which nobody else can read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from saps.frontend.mqtt.access.origin import is_loopback
 
 
 def is_url(text: str) -> bool:
-    """It is no path of a file."""
+    """Return whether the text is a URL, and not the path of a file."""
     return text.startswith(("https://", "http://"))
 
 
 def url_fault(text: str) -> str | None:
-    """Why this address of a service cannot be used, or None if it can."""
+    """Return why the text is no valid URL of a service, or None if it is valid or empty."""
     if not is_url(text):
         return f"{text!r} is no URL: https://HOST/PATH is expected" if text else None
     try:
@@ -29,5 +29,5 @@ def url_fault(text: str) -> str | None:
 
 
 def keys_fault(text: str) -> str | None:
-    """Why this can be neither a file nor an address with a key set, or None if it may."""
+    """Return why the text is no valid path or URL of a key set, or None if it may be valid."""
     return url_fault(text) if is_url(text) else None
