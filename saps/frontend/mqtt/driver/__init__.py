@@ -1,1 +1,1 @@
-"""The MQTT frontend on asyncio: listeners, clients, timers."""
+"""Runs the MQTT frontend on asyncio: listeners, clients, timers, access files."""

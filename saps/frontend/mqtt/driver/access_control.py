@@ -1,4 +1,4 @@
-"""Access control of one broker: the files it was started with, read again on demand."""
+"""Controls access to one broker by its access files, and reloads them on demand."""
 
 from __future__ import annotations
 
@@ -38,31 +38,32 @@ _NOTHING = Rights((), (), False)
 
 
 class AccessControl:
-    """Holds the guard and the TLS context. The files are read when it is made, and by `reload`."""
+    """Holds the guard and the TLS context. The constructor and `reload` read the files."""
 
     def __init__(self, auth: AuthOptions, tls: TlsOptions | None, *, exposed: bool) -> None:
-        """`tls`: None without TLS listeners. `exposed`: some listener can be reached from other machines.
+        """Read the access files.
 
-        Raises `AccessError`.
+        `tls` is None without TLS listeners. `exposed` tells whether other machines can reach a listener. Raises
+        `AccessError` with all faults of the files.
         """
         self._auth = auth
         self._tls = tls
         files = read_files(auth, tls)
         self.context: ssl.SSLContext | None = files.context
-        """For TLS connections from now on; None without TLS."""
+        """The TLS context for new connections; None without TLS."""
         self._naming: Naming | None = None
-        """None if clients are not asked for certificates."""
+        """Derives the user from a client's certificate; None if the listeners request no certificates."""
         if tls is not None and tls.client_certificates != "none":
             self._naming = Naming(tls.user_from, re.compile(tls.user_pattern) if tls.user_pattern else None)
         self.guard: Guard | None = None
-        """None if everyone may do everything: then nothing is spent on it."""
+        """Decides logins and rights; None if every client has all rights, so that checks cost nothing."""
         self.taken = True
-        """The files as they are now are in force: False after a reload that was refused."""
+        """Whether the current files are in force; False after a refused reload."""
         self.ends = files.ends
-        """When the certificate for clients ends, in seconds since the epoch; None without TLS."""
+        """Expiry of the TLS listeners' certificate, in seconds since the epoch; None without TLS."""
         self._checker: ThreadedChecker | None = None
         self._beside: list[KeySource | Callout] = []
-        """Who asks others while the broker runs."""
+        """The parts that ask URLs or watch files while the broker runs."""
         self._reloading: asyncio.Task[bool] | None = None
         self._again = False
         anyone = auth.anonymous == "always" or (auth.anonymous == "loopback" and not exposed)
@@ -79,14 +80,20 @@ class AccessControl:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
 
     def start(self) -> None:
-        """Look after what changes while the broker runs. To be called in the loop."""
+        """Start the parts that run beside the broker: the source of token keys and the HTTP service.
+
+        Call this in the event loop, and `close` at the end.
+        """
         for each in self._beside:
             each.start()
 
     def origin(self, said: Callable[[str], Any], proxied: Proxied | None = None) -> Origin:
-        """Where a client comes from, and whose certificate it has shown. `said`: `get_extra_info` of its transport."""
+        """Return the origin of a client's connection, with the user of its certificate.
+
+        `said` is the `get_extra_info` of the client's transport; `proxied` is the header of its load balancer.
+        """
         origin = origin_of(said("peername"))
-        if proxied is not None:  # an unknown client is not of this machine, though the load balancer may be
+        if proxied is not None:  # without an address the client is not loopback, though the load balancer may be
             origin = Origin(proxied.host or origin.host, is_loopback(proxied.host or ""), proxied.common_name)
         certificate = said("peercert")
         if certificate and self._naming is not None:
@@ -97,12 +104,12 @@ class AccessControl:
         return origin
 
     def stop(self) -> None:
-        """Take no new files any more."""
+        """Cancel a running reload."""
         if self._reloading is not None:
             self._reloading.cancel()
 
     async def close(self) -> None:
-        """End the threads; to be called after the last connection has ended."""
+        """End the threads and tasks. Call this after the last connection has ended."""
         self.stop()
         if self._reloading is not None:
             await asyncio.gather(self._reloading, return_exceptions=True)
@@ -112,9 +119,11 @@ class AccessControl:
             await self._checker.close()
 
     def reload(self, frontend: Frontend, renew: Renew) -> asyncio.Task[bool]:
-        """Have the files read again; one reload at a time, and one more if it is asked for meanwhile.
+        """Start a reload of the files, and return its task.
 
-        `renew` gets the TLS context for new connections. The task's result: whether the files were taken.
+        Only one reload runs at a time. A call during a reload makes its task read the files once more. `renew` gets the
+        TLS context for new connections. The task returns whether the files are now in force; otherwise the old ones
+        stay in force, and the log has the faults.
         """
         if self._reloading is not None and not self._reloading.done():
             self._again = True
@@ -165,7 +174,7 @@ class AccessControl:
 
 
 def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
-    from saps.frontend.mqtt.access.logins.tokens import Tokens  # here: most brokers need none of it
+    from saps.frontend.mqtt.access.logins.tokens import Tokens  # here: most brokers do not use it
     from saps.frontend.mqtt.driver.token_keys import KeySource
 
     guard.tokens = Tokens(auth.jwt, time.time)
@@ -176,7 +185,7 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
 
 
 def _callout(auth: AuthOptions, guard: Guard, files: Files) -> Callout:
-    from saps.frontend.mqtt.driver.callout import Callout  # here: most brokers need none of it
+    from saps.frontend.mqtt.driver.callout import Callout  # here: most brokers do not use it
 
     guard.service = Service(auth.http, os.urandom(32), time.time)
     callout = Callout(auth.http, guard.service)
@@ -186,10 +195,10 @@ def _callout(auth: AuthOptions, guard: Guard, files: Files) -> Callout:
 
 
 def close_revoked(revoked: Revoked, frontend: Frontend) -> None:
-    """Close the connections of clients whose certificates are on a revocation list now."""
+    """Close the connections of clients whose certificates have been revoked."""
     if not revoked:
         return
-    from saps.identity.certificates import presented  # here: most brokers need none of it
+    from saps.identity.certificates import presented  # here: most brokers do not use it
 
     serials = {serial.number for serial in revoked}
     for connection in list(frontend.connections):
@@ -202,10 +211,10 @@ def close_revoked(revoked: Revoked, frontend: Frontend) -> None:
 
 
 def obey(guard: Guard, frontend: Frontend) -> None:
-    """Make the guard's present rules hold for everyone who is here.
+    """Apply the guard's current rules to all sessions.
 
-    Messages that wait for a client which may not read them any more are dropped. A client whose password has been
-    changed or taken away is disconnected.
+    A session drops queued messages that its client may no longer read. A client whose password has been changed or
+    removed is disconnected.
     """
     for session in list(frontend.sessions.values()):
         connection = session.connection
@@ -222,7 +231,10 @@ def obey(guard: Guard, frontend: Frontend) -> None:
 
 
 def obey_for(guard: Guard, session: Session) -> ProtocolError | None:
-    """The same for one session. Its routes are for the caller to forget. Why it can have no rights at all, or None."""
+    """Apply the guard's current rules to one session; the caller must then clear its routes in the hub.
+
+    Returns None, or the reason why the session has no rights at all.
+    """
     authorizer = session.connection.authorizer if session.connection is not None else None
     admission = authorizer.admission if isinstance(authorizer, GuardedAuthorizer) else Admission(session.user)
     try:

@@ -1,4 +1,4 @@
-"""The files of access control on disk: read as a whole, and the password file edited in one step."""
+"""Reads the files of access control from disk, and edits the password file atomically."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MODE = 0o600
-"""Of a new password file."""
+"""File mode of a new password file."""
 
 
 class AccessFault(NamedTuple):
-    """Why a file cannot be used: the setting that names it, and one line for each fault."""
+    """A file that is not valid: the setting that names it, and the reason with a line for each fault."""
 
     setting: str
     reason: str
 
 
 class AccessError(Exception):
-    """Files that cannot be used, with all that is wrong in any of them."""
+    """Files are not valid. `faults` has all faults of all files."""
 
     def __init__(self, faults: list[AccessFault]) -> None:
         super().__init__(faults)
@@ -51,23 +51,23 @@ class AccessError(Exception):
 
 
 class Files(NamedTuple):
-    """What the files say, all read at one time."""
+    """The contents of all files, read at one time."""
 
     access: Access
     context: ssl.SSLContext | None
-    """None: no TLS."""
+    """The TLS context of the listeners; None without TLS."""
     ends: float | None = None
-    """When the certificate of TLS ends, in seconds since the epoch."""
+    """Expiry of the listeners' certificate, in seconds since the epoch; None without TLS."""
     revoked: Revoked = frozenset()
-    """Clients' certificates that are not valid any more."""
+    """Revoked certificates of clients."""
     keys: Keys | None = None
-    """Of tokens; None: there are none, or a URL is asked for them."""
+    """Keys of tokens; None without tokens, or if a URL has the keys."""
     service_token: str = ""
-    """What the broker shows the HTTP service."""
+    """Bearer token for the HTTP service; empty: none."""
 
 
 def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
-    """Read all files. Raises `AccessError` if any of them has a fault. Blocks: some milliseconds for large ones."""
+    """Read all files. Blocks for some milliseconds with large files. Raises `AccessError` with all faults."""
     faults: list[AccessFault] = []
     users = _read("auth.passwords", auth.passwords, parse_users, faults)
     policy = _read("auth.acl", auth.acl, parse_acl, faults)
@@ -92,12 +92,14 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
 
 
 def edit_users(file: Path, user: str, password: bytes | None, scram: bool = False) -> str:
-    """Set a user's password in a password file, or take the user out for None; returns what was done, in one word.
-    `scram`: so that the user can prove it without sending it.
+    """Set a user's password in a password file, or remove the user if `password` is None.
 
-    The file is replaced in one step and keeps its mode, owner and all other lines; a new one is for its owner only.
-    Others who edit it at the same time wait. Raises `OSError`, `FileError` if the file has a fault, and `ValueError` if
-    there is no such user to take out.
+    With `scram` the file stores the keys of SCRAM, so that the user can prove the password without sending it. The file
+    is replaced atomically, and keeps its mode, owner and all other lines. Only the owner can read a new file.
+    Concurrent edits wait for each other.
+
+    Returns the change in one word. Raises `OSError`, `FileError` if the file has faults, and `ValueError` if the user
+    to remove does not exist or the password is not valid for SCRAM.
     """
     file = file.resolve()  # the file behind a symbolic link is replaced, not the link
     stored = None
@@ -134,7 +136,7 @@ def _keys(options: JwtOptions, faults: list[AccessFault]) -> Keys | None:
     path = options.keys
     if not path or is_url(path):
         return None
-    from saps.frontend.mqtt.access.logins.tokens import Keys, TokenError  # here: most brokers need none of it
+    from saps.frontend.mqtt.access.logins.tokens import Keys, TokenError  # here: most brokers do not use it
 
     try:
         return Keys(Path(path).read_bytes())
@@ -154,7 +156,7 @@ def _first_line(text: str) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One at a time: the folder is locked, so that no lock file is left behind."""
+    """Hold the lock for edits. It locks the folder itself, so that no lock file is left behind."""
     if fcntl is None:
         yield
         return
@@ -169,7 +171,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write the text beside the file, durably, and put it in the file's place."""
+    """Replace the file atomically: write the text to a temporary file beside it, sync it, and rename it."""
     descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as new:

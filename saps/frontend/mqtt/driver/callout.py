@@ -1,4 +1,4 @@
-"""The HTTP service that knows users and rights, asked: a bounded number of questions at a time."""
+"""Sends requests to the HTTP service for users and rights, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -17,35 +17,36 @@ from saps.local.token_bucket import TokenBucket
 logger = logging.getLogger(__name__)
 
 CONNECTIONS = 32
-"""To the service, at the same time."""
+"""Most simultaneous connections to the service."""
 LINES, LINES_AT_ONCE = 0.2, 5.0
-"""Log lines a second about a service that does not answer, and at once after a pause."""
+"""Rate (lines a second) and size of the token bucket for log lines about a service that does not answer."""
 
 
 class Callout:
-    """From `start` to `close`."""
+    """Sends the requests of a `Service` from `start` to `close`."""
 
     def __init__(self, options: HttpOptions, service: Service) -> None:
         self._options = options
         self._service = service
         self._token = ""
-        """What the broker shows the service; empty: nothing."""
+        """Bearer token for the service; empty: none."""
         self._client: HttpClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: Counter[str] = Counter()
-        """Questions under way, by the client's address."""
+        """By client address: the number of requests under way."""
         self._lines = TokenBucket(LINES, LINES_AT_ONCE)
 
     def reload(self, files: Files) -> None:
-        """Take a new token, and ask anew."""
+        """Use a new bearer token, and clear the cached answers."""
         self._token = files.service_token
         self._service.forget()
 
     def start(self) -> None:
-        """To be called in the loop."""
+        """Allow requests. Call this in the event loop."""
         self._client = HttpClient(self._options.ca_file, self._options.timeout, CONNECTIONS)
 
     async def close(self) -> None:
+        """Cancel the requests under way, and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -53,7 +54,7 @@ class Callout:
             await self._client.close()
 
     def ask(self, url: str, body: bytes, host: str, done: Callable[[Answer | None], None]) -> bool:
-        """See `saps.frontend.mqtt.access.logins.service.Ask`."""
+        """Send a request to the service (`saps.frontend.mqtt.access.logins.service.Ask`)."""
         most = self._options.waiting
         if self._client is None or len(self._tasks) >= most or self._waiting[host] >= max(1, most // ONE_HOST):
             return False

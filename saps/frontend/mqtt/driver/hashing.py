@@ -1,4 +1,4 @@
-"""Passwords checked in threads: few at a time, few waiting, and never at the cost of the event loop."""
+"""Checks passwords in threads with a low priority. The number of running and waiting checks is bounded."""
 
 from __future__ import annotations
 
@@ -16,18 +16,23 @@ from saps.frontend.mqtt.access.users import Stored
 logger = logging.getLogger(__name__)
 
 ONE_HOST = 4
-"""One host may take a quarter of the queue, so that a guesser leaves room for others."""
+"""One host may take the queue's size divided by this number, so that an attacker leaves room for others."""
 
 
 class ThreadedChecker:
-    """A `saps.frontend.mqtt.access.guard.PasswordChecker`. `hashlib.scrypt` runs without the interpreter's lock."""
+    """Checks passwords in threads. (A `saps.frontend.mqtt.access.guard.PasswordChecker`.)
+
+    `hashlib.scrypt` releases the interpreter's lock, so the event loop goes on.
+    """
 
     def __init__(self, threads: int = 1, queue: int = 64) -> None:
+        """Make a checker with `threads` threads and at most `queue` checks that wait or run."""
         self._queue = queue
         self._executor = ThreadPoolExecutor(threads, "password", initializer=_yield_to_others)
         self._waiting: Counter[str] = Counter()
-        """Checks accepted and not finished, by host."""
+        """By host: the number of accepted and unfinished checks."""
         self._total = 0
+        """Number of accepted and unfinished checks."""
 
     def check(
         self, stored: Stored, password: bytes, host: str, wanted: Callable[[], bool], done: Callable[[bool], None]
@@ -41,7 +46,7 @@ class ThreadedChecker:
         return True
 
     async def close(self) -> None:
-        """Drop what waits; returns when the checks that have begun have ended."""
+        """Drop the waiting checks, and wait for the running checks to end."""
         await asyncio.to_thread(self._executor.shutdown, wait=True, cancel_futures=True)
 
     def _finish(self, job: asyncio.Future[bool], host: str, done: Callable[[bool], None]) -> None:
@@ -62,7 +67,7 @@ def _check(stored: Stored, password: bytes, wanted: Callable[[], bool]) -> bool:
 
 
 def _yield_to_others() -> None:
-    """On Linux each thread has a priority of its own: the event loop's is higher."""
+    """Lower the priority of this thread below the event loop's. Only Linux has a priority for each thread."""
     if sys.platform == "linux":
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, 10)

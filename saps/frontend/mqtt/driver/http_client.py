@@ -1,4 +1,4 @@
-"""HTTP requests about clients: few at a time, answers of bounded size, no redirections."""
+"""Sends HTTP requests about clients. Connections and the size of answers are bounded; redirects are not followed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import ssl
 from typing import NamedTuple
 
 LARGEST = 1 << 20
-"""Bytes of an answer that are taken."""
+"""Largest accepted answer in bytes."""
 
 
 class AnswerError(Exception):
-    """There is no answer that can be used."""
+    """The request got no answer, or one that is too large."""
 
 
 class Answer(NamedTuple):
@@ -19,12 +19,15 @@ class Answer(NamedTuple):
 
 
 class HttpClient:
-    """Connections to services, kept open between requests; made when there is the first."""
+    """Sends requests to services over persistent connections."""
 
     def __init__(self, ca_file: str, timeout: float, connections: int) -> None:
-        """`ca_file`: certificates (PEM) to trust; empty: those of the system. `timeout`: seconds for a request as a
-        whole."""
-        import aiohttp  # here: most brokers ask nobody
+        """Make a client; call this in the event loop, and `close` at the end.
+
+        `ca_file`: path of trusted CA certificates (PEM); empty: the system's. `timeout`: limit of a whole request in
+        seconds. `connections`: most simultaneous connections.
+        """
+        import aiohttp  # here: most brokers send no requests
 
         context = ssl.create_default_context(cafile=ca_file or None)
         self._timeout = timeout
@@ -35,7 +38,10 @@ class HttpClient:
         )
 
     async def ask(self, url: str, body: bytes | None = None, token: str = "") -> Answer:
-        """GET, or POST of a JSON body, with `token` as bearer. Raises `AnswerError`."""
+        """Send a GET, or a POST with the JSON `body`, and return the answer. `token` is the bearer token, if any.
+
+        Raises `AnswerError` without an answer in time, or if the answer is too large.
+        """
         import aiohttp
 
         headers = {"Accept": "application/json"}

@@ -1,5 +1,7 @@
-"""A listener for load balancers: each connection begins with a header of the PROXY protocol, which is read before
-anything else looks at the socket, so that TLS may follow it."""
+"""Listens for load balancers, whose connections begin with a header of the PROXY protocol.
+
+The listener reads the header before a transport takes the socket, so that TLS may follow the header.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from saps.local.token_bucket import TokenBucket
 logger = logging.getLogger(__name__)
 
 MOST_BEGINNING = 1024
-"""Connections whose header, or whose TLS handshake, is not complete; beyond it new ones are cut off."""
+"""Most connections with an incomplete header or TLS handshake; further connections are cut off."""
 PAUSE = 0.5
-"""Seconds until the next attempt, if the process has no file descriptor left."""
+"""Seconds until the next attempt to accept after an error, as without free file descriptors."""
 LINES, LINES_AT_ONCE = 0.2, 10.0
-"""Log lines a second about connections that are cut off, and at once after a pause."""
+"""Rate (lines a second) and size of the token bucket for log lines about connections that are cut off."""
 
 
 class ProxyListener:
@@ -46,7 +48,11 @@ class ProxyListener:
         context: Callable[[], ssl.SSLContext | None],
         timeout: float,
     ) -> None:
-        """`context`: of TLS for the next connection. `timeout`: seconds for the header, and for the handshake."""
+        """Make a listener; then call `open`.
+
+        `factory` makes the protocol of a connection from its header. `context` returns the TLS context for the next
+        connection. `timeout` is the limit of the header, and of the TLS handshake, in seconds each.
+        """
         self._factory = factory
         self._context = context if options.tls else lambda: None
         self._trusted = [ip_network(text) for text in options.trusted]
@@ -56,10 +62,10 @@ class ProxyListener:
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines = TokenBucket(LINES, LINES_AT_ONCE)
         self.address: tuple[str, int] = ("", 0)
-        """Where it listens, once opened."""
+        """Host and port of the listener, once opened."""
 
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises `OSError` if the address cannot be had."""
+        """Listen on an address. Raises `OSError` if the address is not available."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, place in dict.fromkeys(found):
@@ -71,7 +77,7 @@ class ProxyListener:
             self._do(self._accept(listening))
 
     def close(self) -> None:
-        """Take no new connections, and cut off those that have not begun."""
+        """Accept no new connections, and cut off those with an incomplete header or handshake."""
         for task in self._tasks:
             task.cancel()
         for listening in self._sockets:
@@ -98,7 +104,7 @@ class ProxyListener:
                 self._do(self._begin(sock, str(peer[0])))
 
     async def _begin(self, sock: socket.socket, balancer: str) -> None:
-        """One connection, until its header is read and its protocol has it."""
+        """Read the header of one connection, and hand the socket to its protocol."""
         loop = asyncio.get_running_loop()
         handed = False
         try:
@@ -120,7 +126,7 @@ class ProxyListener:
         except TimeoutError:
             self._warn(balancer, "no header in time")
         except (OSError, EOFError):
-            pass  # it has gone, or what it speaks is not TLS
+            pass  # the peer has closed, or does not speak TLS
         finally:
             if not handed:
                 sock.close()
@@ -136,7 +142,7 @@ class ProxyListener:
 
 
 async def _header(sock: socket.socket) -> Proxied:
-    """The header, and not a byte of what follows it. Raises `ProxyError`, `EOFError` and `OSError`."""
+    """Read the header, and no byte beyond it. Raises `ProxyError`, `EOFError` and `OSError`."""
     start = await _exactly(sock, BEGINNING)
     if start == SIGNATURE:
         start += await _exactly(sock, FIXED - BEGINNING)
@@ -149,7 +155,7 @@ async def _header(sock: socket.socket) -> Proxied:
 
 
 def _line_left(sock: socket.socket, most: int) -> int:
-    """How many bytes of what has come belong to the line, so that it need not be read byte by byte."""
+    """Return how many received bytes belong to the line, at least 1. So the caller need not read single bytes."""
     try:
         there = sock.recv(most, socket.MSG_PEEK)
     except BlockingIOError:
@@ -159,6 +165,7 @@ def _line_left(sock: socket.socket, most: int) -> int:
 
 
 async def _exactly(sock: socket.socket, size: int) -> bytes:
+    """Read `size` bytes. Raises `EOFError` if the peer closes before, and `OSError`."""
     loop = asyncio.get_running_loop()
     found = b""
     while len(found) < size:

@@ -1,4 +1,4 @@
-"""The asyncio driver of the MQTT frontend: listeners, clients, timers, access and storage."""
+"""Drives the MQTT frontend with asyncio: listeners, clients, timers, access and storage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class MqttServer:
-    """The MQTT listeners for one broker's hub."""
+    """Serves MQTT clients of one broker's hub, from `start` to `stop`."""
 
     def __init__(
         self,
@@ -49,26 +49,29 @@ class MqttServer:
         access: AccessControl | None = None,
         sys_interval: float = 10.0,
     ) -> None:
-        """`access`: who may attach and do what; None: everyone, everything. `sys_interval`: seconds between two rounds
-        of the ``$SYS`` tree; 0: there is none."""
+        """Make a server that does not listen yet.
+
+        `access` decides logins and rights; None: every client has all rights. `sys_interval` is the interval of the
+        ``$SYS`` tree in seconds; 0: no tree.
+        """
         self.hub = hub
         self.sources: list[Source] = [self._describe_sockets]
-        """What there is in the ``$SYS`` tree beside what the frontend knows. To be added to before `start`."""
+        """Further sources of the ``$SYS`` tree, beside the frontend. Add to them before `start`."""
         self._sys_interval = sys_interval
         self.sockets = Sockets()
         self.store: Store | None = None
-        """Where sessions outlive the process, if they do. To be set before `start`."""
+        """The store that keeps sessions over restarts; None without one. Set it before `start`."""
         self.sessions: Sessions | None = None
-        """Where in the mesh the clients' sessions are, if they follow them. To be set before `start`."""
+        """Locates the clients' sessions in the mesh for session migration; None without it. Set it before `start`."""
         self.limits = limits or Limits()
         self.address: tuple[str, int] = ("", 0)
-        """Where it listens, once started."""
+        """Host and port of the TCP listener, once started."""
         self.on_renewed: list[Callable[[ssl.SSLContext], Awaitable[None]]] = []
-        """Who else is to use a renewed certificate for new connections."""
+        """Called with the TLS context of a renewed certificate; other listeners then use it for new connections."""
         self._access = access
         hub.routes.restricted = self._guard is not None and self._guard.restricts
         self._listeners: list[TlsListener | ProxyListener] = []
-        """Beside the one for plain TCP."""
+        """The listeners beside the one for plain TCP."""
         self._rng = rng or Random()
         self._frontend: Frontend | None = None
         self._listener: asyncio.Server | None = None
@@ -76,18 +79,18 @@ class MqttServer:
 
     @property
     def frontend(self) -> Frontend:
-        """The protocol machine behind the sockets. Raises RuntimeError before `start`."""
+        """The protocol machine behind the sockets. Raises `RuntimeError` before `start`."""
         if self._frontend is None:
             raise RuntimeError("the server has not been started")
         return self._frontend
 
     @property
     def _guard(self) -> Guard | None:
-        """Who says who may do what; None: everyone everything."""
+        """Decides logins and rights; None if every client has all rights."""
         return self._access.guard if self._access is not None else None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen. Raises `OSError` if the address cannot be had."""
+        """Start the frontend and listen for TCP. Raises `OSError` if the address is not available."""
         loop = asyncio.get_running_loop()
         self.hub.clock = loop.time
         timer = self._timer = LoopTimer(loop, lambda: frontend.timers)
@@ -103,18 +106,20 @@ class MqttServer:
             self._restore(self.store)
         if self._access is not None:
             self._access.start()
-        self._listener = await loop.create_server(  # known before it listens: a start that is cancelled closes it
-            lambda: cast(asyncio.Protocol, TcpClient(self)),
-            host,
-            port,
-            backlog=1024,
-            start_serving=False,
+        self._listener = (
+            await loop.create_server(  # set before it listens, so that `stop` closes it even if `start` is cancelled
+                lambda: cast(asyncio.Protocol, TcpClient(self)),
+                host,
+                port,
+                backlog=1024,
+                start_serving=False,
+            )
         )
         self.address = self._listener.sockets[0].getsockname()[:2]
         await self._listener.start_serving()
 
     async def start_tls(self, host: str, port: int = 0) -> None:
-        """Listen for TLS, too. Errors as for `start`; RuntimeError without a certificate."""
+        """Listen for TLS, too. Raises `OSError` as `start` does, and `RuntimeError` without a certificate."""
         context = self.tls_context
         if context is None:
             raise RuntimeError("there is no certificate")
@@ -123,7 +128,7 @@ class MqttServer:
         await listener.open(host, port, context)
 
     async def start_proxy(self, host: str, port: int, options: ProxyOptions) -> None:
-        """Listen for load balancers, too. Errors as for `start`."""
+        """Listen for load balancers, too. Raises `OSError` as `start` does."""
         listener = ProxyListener(
             lambda proxied: cast(asyncio.Protocol, TcpClient(self, proxied)),
             options,
@@ -135,16 +140,16 @@ class MqttServer:
 
     @property
     def tls_addresses(self) -> list[tuple[str, int]]:
-        """Where it listens for TLS."""
+        """Host and port of each TLS listener."""
         return [listener.address for listener in self._listeners if isinstance(listener, TlsListener)]
 
     @property
     def proxy_addresses(self) -> list[tuple[str, int]]:
-        """Where it listens for load balancers."""
+        """Host and port of each listener for load balancers."""
         return [listener.address for listener in self._listeners if isinstance(listener, ProxyListener)]
 
     def _restore(self, store: Store) -> None:
-        """Have the stored sessions back, and store them from now on."""
+        """Restore the stored sessions, and store all sessions from now on."""
         frontend, journal = self.frontend, store.journal
         frontend.storage.journal = journal
         held = HeldOutput(store.commits)
@@ -169,19 +174,20 @@ class MqttServer:
 
     @property
     def tls_context(self) -> ssl.SSLContext | None:
-        """The certificate for TLS connections from now on; None without one."""
+        """The TLS context for new connections; None without a certificate."""
         return self._access.context if self._access is not None else None
 
     def reload(self) -> asyncio.Task[bool] | None:
-        """Have the access files read again; the task says whether they were taken. None if there are none."""
+        """Start a reload of the access files. Returns its task (`AccessControl.reload`), or None without files."""
         if self._access is None or self._frontend is None:
             return None
         return self._access.reload(self._frontend, self._renew_tls)
 
     async def stop(self, reason: Reason = Reason.SERVER_SHUTTING_DOWN) -> None:
-        """Close the listener and every connection (MQTT 5 clients learn `reason`), end the sessions.
+        """Close the listeners and every connection, then end the sessions. MQTT 5.0 clients get `reason`.
 
-        Returns when the connections are closed, at the latest after `Limits.linger` seconds. Cancelled, it cuts them.
+        Returns when the connections are closed, at the latest after `Limits.linger` seconds. If the caller cancels it,
+        it aborts the connections.
         """
         if self._listener is None:
             self._stop_timer()
@@ -201,7 +207,7 @@ class MqttServer:
             await self._end(self._listener)
 
     async def _end(self, listener: asyncio.Server) -> None:
-        """End the sessions, and what is left of the connections."""
+        """Abort the remaining connections, and end the sessions."""
         self.sockets.cut()
         await self.sockets.emptied()
         self.frontend.sessions.close()
@@ -216,15 +222,15 @@ class MqttServer:
             self._timer.stop()
 
     def pause_publishers(self) -> None:
-        """Stop reading the clients that publish: the links to other brokers are congested."""
+        """Stop reading publishing clients, because the links to other brokers are congested."""
         self.frontend.pause_publishers(True)
 
     def resume_publishers(self) -> None:
-        """Read them again."""
+        """Resume reading publishing clients."""
         self.frontend.pause_publishers(False)
 
     def describe(self) -> dict[str, int]:
-        """Counts, for status pages and logs."""
+        """Return counts of clients, sessions and refusals for status pages and logs."""
         frontend, guard = self.frontend, self._guard
         refused = {} if guard is None else {f"refused_{name}": n for name, n in asdict(guard.counts).items()}
         return {
@@ -236,7 +242,7 @@ class MqttServer:
         }
 
     def _describe_sockets(self) -> dict[str, Value]:
-        """The part of the ``$SYS`` tree that the sockets know."""
+        """Return the server's part of the ``$SYS`` tree."""
         received, sent = self.sockets.traffic()
         frontend, guard = self.frontend, self._guard
         refused = {} if guard is None else {f"saps/refused/{name}": n for name, n in asdict(guard.counts).items()}
@@ -262,14 +268,14 @@ class MqttServer:
             await renew(context)
 
     def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
-        """How a client is connected: over TCP, over TLS, or otherwise."""
+        """Return how a client is connected: "mqtt" over TCP, "mqtts" over TLS, empty otherwise."""
         port = connection.port
         if not isinstance(port, TcpClient) or port.transport is None:
             return ""
         return "mqtts" if port.transport.get_extra_info("ssl_object") is not None else "mqtt"
 
     def admit_session(self, session: Session) -> None:
-        """A session has come whose client has not: it has the rights of its user."""
+        """Give the rights of its user to a session that has migrated here without its client."""
         if self._guard is not None:
             obey_for(self._guard, session)
             self.hub.forget_agent_routes(session)
@@ -279,8 +285,10 @@ class MqttServer:
     def connection_for(
         self, port: Port, transport: asyncio.BaseTransport, proxied: Proxied | None = None
     ) -> Connection:
-        """The protocol machine for a client that has just arrived on this transport. `proxied`: what a load balancer
-        says of it."""
+        """Make the protocol machine of a client that has connected over `transport`.
+
+        `proxied` is the header of the client's load balancer, if any.
+        """
         peer, guard = transport.get_extra_info("peername"), self._guard
         if proxied is not None and proxied.host is not None:
             peer = (proxied.host, proxied.port)
@@ -293,12 +301,14 @@ class MqttServer:
 
     @property
     def full(self) -> bool:
-        """There are so many connections that a new one is not even told so."""
+        """Whether there are so many connections that a new one is aborted without an answer."""
         limit = self.limits.maximum_connections
         return len(self.sockets.clients) > limit + limit // 8
 
     def connected(self, client: Client) -> None:
+        """Add a client that has connected."""
         self.sockets.opened(client)
 
     def disconnected(self, client: Client) -> None:
+        """Remove a client whose connection is lost."""
         self.sockets.closed(client)

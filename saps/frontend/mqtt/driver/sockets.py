@@ -1,4 +1,4 @@
-"""The connections of all clients, and the timer of the frontend behind them."""
+"""Tracks the connections of all clients, and runs the frontend's timers on the event loop."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from saps.frontend.mqtt.timers import Timers
 
 
 class Client(Protocol):
-    """A client's connection as the server sees it, whatever carries it: a socket, or a WebSocket."""
+    """A client's connection, over a socket or a WebSocket."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
-        """What its bytes pass through; None once it is gone."""
+        """The connection's transport; None once the connection is lost."""
 
     def traffic(self) -> Bytes:
-        """What has passed so far. Also asked for while it ends."""
+        """Return the bytes received and sent so far. `Sockets.closed` calls this while the connection ends."""
 
 
 class Sockets:
-    """Those that are open, and what the others have left: counts."""
+    """The open connections, and the traffic of the closed ones."""
 
     def __init__(self) -> None:
         self.clients: set[Client] = set()
         self.accepted = 0
-        """Ever."""
+        """Number of connections since the start."""
         self._past = NONE
-        """The traffic of the clients that are gone."""
+        """Traffic of all closed connections."""
         self._all_closed = asyncio.Event()
 
     def opened(self, client: Client) -> None:
@@ -44,34 +44,34 @@ class Sockets:
             self._all_closed.set()
 
     def traffic(self) -> Bytes:
-        """Of all clients that ever were."""
+        """Return the traffic of all connections since the start."""
         received, sent = map(sum, zip(self._past, *[client.traffic() for client in self.clients], strict=True))
         return Bytes(received, sent)
 
     async def emptied(self) -> None:
-        """Returns when there is no connection any more."""
+        """Wait until no connection is open."""
         while self.clients:
             self._all_closed.clear()
             await self._all_closed.wait()
 
     def cut(self) -> None:
-        """End what is left at once."""
+        """Abort all open connections."""
         for client in list(self.clients):
             if client.transport is not None:
                 client.transport.abort()
 
 
 class LoopTimer:
-    """Runs the frontend's timers at their time: one timer of the event loop."""
+    """Runs the frontend's timers when they are due, by one timer of the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, timers: Callable[[], Timers]) -> None:
-        """`timers` gives the frontend's, which are made with `arm`."""
+        """Make the timer. `timers` returns the frontend's timers, which were made with `arm`."""
         self._loop = loop
         self._timers = timers
         self._handle: asyncio.TimerHandle | None = None
 
     def arm(self, when: float) -> None:
-        """The next one is due then, seconds of the loop's clock."""
+        """Set the time of the next due timer, in seconds on the loop's clock."""
         self.stop()
         self._handle = self._loop.call_at(when, self._run)
 

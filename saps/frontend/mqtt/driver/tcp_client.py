@@ -1,4 +1,4 @@
-"""One MQTT client on a socket: its bytes in and out."""
+"""Connects one MQTT client's socket to its protocol machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.driver.server import MqttServer
 
 PARTING = 1.0
-"""Seconds that a client which was sent elsewhere gets to close its connection by itself."""
+"""Seconds until the broker closes the connection of a redirected client that does not close it itself."""
 
 
 class TcpClient:
-    """One client's socket: an `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.outbound.Port`."""
+    """One client's socket. (An `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.outbound.Port`.)"""
 
     __slots__ = ("_connection", "_parted", "_proxied", "_server", "_turn", "transport")
 
     def __init__(self, server: MqttServer, proxied: Proxied | None = None) -> None:
-        """`proxied`: what a load balancer says of the client."""
+        """Make the protocol of a new connection. `proxied` is the header of the client's load balancer, if any."""
         self._server = server
         self._proxied = proxied
         self._turn = server.frontend.turn
@@ -37,7 +37,7 @@ class TcpClient:
         transport.set_write_buffer_limits(high=server.limits.write_high_water)
         self._connection = server.connection_for(self, transport, self._proxied)
         server.connected(self)
-        if server.frontend.sessions.leaving:  # it was let in at the last moment
+        if server.frontend.sessions.leaving:  # accepted just before the listeners closed
             transport.abort()
         elif server.full:
             server.frontend.counts.refused += 1
@@ -52,7 +52,7 @@ class TcpClient:
             self._turn.received(self._connection, data)
 
     def eof_received(self) -> None:
-        """The client has ended its side: the transport closes."""
+        """Let the transport close: the client has closed its side."""
 
     def pause_writing(self) -> None:
         assert self._connection is not None
@@ -77,7 +77,7 @@ class TcpClient:
             self.transport.resume_reading()
 
     def flush(self) -> None:
-        """Write the connection's output as one piece, and close if that was the last."""
+        """Write the connection's output at once, and close the transport if the connection is closing."""
         connection, transport = self._connection, self.transport
         assert connection is not None
         if connection.outbound.out:
@@ -95,8 +95,11 @@ class TcpClient:
                 asyncio.get_running_loop().call_later(self._server.limits.linger, transport.abort)
 
     def _part(self, transport: asyncio.Transport) -> None:
-        """Close for a client that has been told to go elsewhere. What it has sent meanwhile is still read: a close over
-        unread input resets the connection, and it would lose what it was told."""
+        """Close the connection of a redirected client gracefully.
+
+        The transport still reads the client's input. A close with unread input would reset the connection, and the
+        client would lose the redirection.
+        """
         if self._parted:
             return
         self._parted = True

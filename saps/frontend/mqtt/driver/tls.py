@@ -1,4 +1,4 @@
-"""TLS of the MQTT listeners: the server's context, from files."""
+"""Makes the TLS context of the MQTT listeners from files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from saps.frontend.mqtt.access.options import TlsOptions
 from saps.identity.verdict import Serial
 
 Revoked = frozenset[Serial]
-"""Certificates that are on a revocation list."""
+"""Serials of the certificates on a revocation list."""
 
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTALL)
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -18,7 +18,7 @@ _VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl
 
 
 class TlsError(Exception):
-    """A file that cannot be used for TLS: the field of `TlsOptions` that names it, and why."""
+    """A file is not valid for TLS. `option` is the field of `TlsOptions` that names it."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(option, reason)
@@ -27,7 +27,7 @@ class TlsError(Exception):
 
 
 def server_context(options: TlsOptions) -> ssl.SSLContext:
-    """The context of the listeners, with the files as they are now. Raises `TlsError`."""
+    """Make the context of the listeners from the current files. Raises `TlsError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[options.minimum_version]
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
@@ -57,7 +57,7 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
 
 
 def certificate_end(options: TlsOptions) -> float:
-    """When the listeners' own certificate ends, in seconds since the epoch. Raises `TlsError`."""
+    """Return the expiry of the listeners' own certificate, in seconds since the epoch. Raises `TlsError`."""
     from cryptography import x509  # here: brokers without TLS do not carry it
 
     try:
@@ -68,7 +68,7 @@ def certificate_end(options: TlsOptions) -> float:
 
 
 def revoked_certificates(options: TlsOptions) -> Revoked:
-    """What the revocation lists name, as they are now. Raises `TlsError`."""
+    """Return the certificates on the current revocation lists. Raises `TlsError`."""
     if options.client_certificates == "none" or not options.client_revoked:
         return frozenset()
     from cryptography import x509
@@ -81,7 +81,7 @@ def revoked_certificates(options: TlsOptions) -> Revoked:
 
 
 def _readable(option: str, path: str) -> None:
-    """`ssl` does not say which file is missing."""
+    """Check that a file is readable. Raises `TlsError` with its name, which errors of `ssl` lack."""
     try:
         with open(path, "rb") as file:
             file.read(1)

@@ -1,4 +1,4 @@
-"""A TLS listener that takes a new certificate without missing a connection."""
+"""Listens for TLS, and changes the certificate without losing a connection."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ BACKLOG = 1024
 
 
 class TlsListener:
-    """Listens on one address. A server of `asyncio` keeps its context, so `renew` puts another one on its sockets."""
+    """Listens on one address.
+
+    A server of `asyncio` cannot change its TLS context. So `renew` makes another server on the same sockets.
+    """
 
     def __init__(self, factory: Callable[[], asyncio.Protocol], handshake_timeout: float) -> None:
-        """`handshake_timeout`: seconds until a client that does not finish it is cut off."""
+        """Make a listener; then call `open`. `handshake_timeout`: limit of a TLS handshake in seconds."""
         self._factory = factory
         self._handshake_timeout = handshake_timeout
         self._servers: list[asyncio.Server] = []
         self.address: tuple[str, int] = ("", 0)
-        """Where it listens, once opened."""
+        """Host and port of the listener, once opened."""
 
     async def open(self, host: str, port: int, context: ssl.SSLContext) -> None:
-        """Listen. Raises `OSError` if the address cannot be had."""
+        """Listen on an address. Raises `OSError` if the address is not available."""
         server = await self._made(context, host=host, port=port)
         self._servers = [server]
         self.address = server.sockets[0].getsockname()[:2]
         await server.start_serving()
 
     async def renew(self, context: ssl.SSLContext) -> None:
-        """Use this context for new connections. Those that wait in the sockets' backlog get it, too.
+        """Use another context for new connections, also for those in the sockets' backlog.
 
-        Raises `OSError`, and nothing has changed, if the process has no file descriptors left.
+        Raises `OSError` and changes nothing if the process has no file descriptors left.
         """
         fresh: list[asyncio.Server] = []
         try:
@@ -50,12 +53,15 @@ class TlsListener:
             server.close()
 
     def close(self) -> None:
-        """Take no new connections."""
+        """Accept no new connections."""
         for server in self._servers:
             server.close()
 
     async def _made(self, context: ssl.SSLContext, **where: Any) -> asyncio.Server:
-        """Does not listen yet: who waits for that, and is cancelled, knows what is to be closed."""
+        """Make a server that does not listen yet.
+
+        A caller that is cancelled while the server starts to listen then has the server to close.
+        """
         return await asyncio.get_running_loop().create_server(
             self._factory,
             **where,

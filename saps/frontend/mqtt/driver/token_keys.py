@@ -1,4 +1,4 @@
-"""The key set of tokens while the broker runs: a file that is looked at, or a URL that is asked."""
+"""Keeps the key set of tokens current while the broker runs: watches a file, or asks a URL."""
 
 from __future__ import annotations
 
@@ -17,40 +17,41 @@ from saps.frontend.mqtt.driver.http_client import AnswerError, HttpClient
 logger = logging.getLogger(__name__)
 
 LOOK = 1.0
-"""Seconds between two looks at a file."""
+"""Interval between two checks of a file, in seconds."""
 AGAIN = 10.0
-"""Seconds between two questions because of tokens with an unknown key."""
+"""Shortest interval between two requests because of tokens with an unknown key, in seconds."""
 RETRY = 5.0
-"""Seconds until the next question if there is no good answer; the keys there are stay in force."""
+"""Seconds until the next request after one without a valid answer. The old keys stay in force meanwhile."""
 TIMEOUT = 10.0
+"""Limit of a request in seconds."""
 
 Stamp = tuple[int, int, int] | None
 
 
 class KeySource:
-    """Brings `Tokens` its keys, from `start` to `close`."""
+    """Sets the keys of `Tokens`, from `start` to `close`. (A `saps.frontend.mqtt.access.guard.Keys`.)"""
 
     def __init__(self, options: JwtOptions, tokens: Tokens, most_waiting: int) -> None:
-        """`most_waiting`: clients that may wait for newer keys at a time."""
+        """Make a source of keys. `most_waiting`: most clients that wait for newer keys at a time."""
         self._options = options
         self._tokens = tokens
         self._most_waiting = most_waiting
         self._stamp: Stamp = None
-        """Of the file that was looked at last: the first look takes what has changed since it was read."""
+        """Stamp of the file at the last check. None makes the first check read the file, which may have changed."""
         self._waiting: list[Callable[[], None]] = []
         self._wanted: asyncio.Event = asyncio.Event()
         self._asked = float("-inf")
-        """When the URL was asked last, by the loop's clock."""
+        """Time of the last request to the URL, in seconds on the loop's clock."""
         self._task: asyncio.Task[None] | None = None
 
     def reload(self, files: Files) -> None:
-        """Take the keys of the file, or ask the URL."""
+        """Use the keys of the reloaded file, or ask the URL at once."""
         if files.keys is not None and files.keys != self._tokens.keys:
             self._tokens.keys = files.keys
         self._wanted.set()
 
     def start(self) -> None:
-        """To be called in the loop."""
+        """Start to watch the file, or to ask the URL. Call this in the event loop."""
         work = self._watch_url() if is_url(self._options.keys) else self._watch_file()
         self._task = asyncio.get_running_loop().create_task(work)
 
@@ -61,7 +62,7 @@ class KeySource:
                 await self._task
 
     def newer(self, done: Callable[[], None]) -> bool:
-        """See `saps.frontend.mqtt.access.guard.Keys`."""
+        """Fetch newer keys, then call `done` (`saps.frontend.mqtt.access.guard.Keys`)."""
         loop = asyncio.get_running_loop()
         if not is_url(self._options.keys):
             if not self._look():
@@ -82,7 +83,7 @@ class KeySource:
             self._look()
 
     def _look(self) -> bool:
-        """Take the file if it has changed. True if there are new keys."""
+        """Read the file if it has changed. Returns whether it had changed to a valid key set, now in force."""
         found = stamp(self._options.keys)
         if found == self._stamp:
             return False
@@ -138,7 +139,7 @@ class KeySource:
 
 
 def stamp(path: str) -> Stamp:
-    """Changes when the file does."""
+    """Return a value that changes with the file: modification time, size and inode. None without a file."""
     try:
         found = Path(path).stat()
     except OSError:

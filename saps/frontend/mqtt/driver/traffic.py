@@ -1,7 +1,7 @@
-"""Bytes received from clients and sent to them; over TCP as the kernel counts them, on the wire (with TLS: encrypted).
+"""Reads the kernel's counters of bytes received from clients and sent to them over TCP (with TLS: encrypted bytes).
 
-Counting costs nothing while messages pass: the kernel is asked for a connection's counters when it ends, and for those
-of all connections when somebody wants the sum (about a microsecond each).
+Counting costs nothing per message. The server reads a connection's counters when the connection ends, and those of all
+connections when it needs the sum (about a microsecond each).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 _TCP_INFO = getattr(socket, "TCP_INFO", None)
 _COUNTERS = struct.Struct("=120xQQ")
-"""`tcpi_bytes_acked` and `tcpi_bytes_received` in Linux's `struct tcp_info` (since 4.1)."""
+"""Layout of `tcpi_bytes_acked` and `tcpi_bytes_received` in Linux's `struct tcp_info` (since 4.1)."""
 
 
 class Bytes(NamedTuple):
@@ -25,7 +25,7 @@ NONE = Bytes(0, 0)
 
 
 def bytes_of(transport: asyncio.BaseTransport | None) -> Bytes:
-    """The counters of a connection; `NONE` if the kernel has none, or has forgotten it."""
+    """Return the counters of a connection, or `NONE` if the kernel has none, or no longer knows the connection."""
     sock = transport.get_extra_info("socket") if transport is not None else None
     if sock is None or _TCP_INFO is None:
         return NONE
