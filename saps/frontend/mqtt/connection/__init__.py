@@ -1,1 +1,1 @@
-"""One MQTT connection: CONNECT, publish, subscribe, outbound half, flow control."""
+"""Handles one MQTT connection: CONNECT, publish, subscribe, outbound half, flow control."""

@@ -1,4 +1,4 @@
-"""Requests of a client that wait until somebody else has said if their topics are permitted."""
+"""Delays a client's requests until an `Asker` has decided on their topics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from saps.agents.user import Action, Asker
 from saps.frontend.mqtt.timers import Timers
 
 AT_ONCE = 8
-"""Questions about one request under way at the same time."""
+"""Most simultaneous questions about one request."""
 AGAIN = 0.05
-"""Seconds until a question for which there was no room is put again."""
+"""Seconds until the next attempt at a question that the asker had no room for."""
 
 
 class Asking:
-    """One request at a time: `settled` is called with its topics, and again when it has called back."""
+    """Settles the rights for a client's requests, one request at a time.
+
+    The caller calls `settled` with the topics of a request. If that returns False, the caller calls `settled` again
+    when it gets the callback.
+    """
 
     __slots__ = ("_action", "_asker", "_clock", "_found", "_go_on", "_open", "_timers", "_under_way", "_until")
 
@@ -25,16 +29,19 @@ class Asking:
         self._action = action
         self._asker: Asker | None = None
         self._found: dict[str, bool] | None = None
-        """By topic of the request that waits; None: none does."""
+        """By topic of the waiting request: whether it is permitted. None if no request waits."""
         self._open: list[str] = []
-        """The topics that are to be asked about."""
+        """Topics without a question yet."""
         self._under_way = 0
         self._until = 0.0
-        """When the first of them is given up if there is still no room for it."""
+        """Time limit for the next question to find room, in seconds on the frontend's clock."""
 
     def settled(self, asker: Asker, topics: Sequence[str], go_on: Callable[[], None]) -> bool:
-        """True: what is permitted of the request is settled with the `asker`. False: `go_on` is called when this is to
-        be asked again, with the asker of then."""
+        """Settle the rights to the topics of a request.
+
+        Returns True if the `asker` has them settled; the rights then hold for this request. Otherwise returns False,
+        and calls `go_on` later; the caller must then call this again, with the current asker.
+        """
         if self._found is None:
             known = {topic: asker.known(self._action, topic) for topic in topics}
             self._found = {topic: bool(allowed) for topic, allowed in known.items()}
@@ -49,7 +56,7 @@ class Asking:
         return True
 
     def stop(self) -> None:
-        """The client is gone: ask nothing more."""
+        """Ask no more questions. Call this when the connection ends."""
         self._open = []
 
     def _ask_more(self, now: float) -> None:
@@ -63,7 +70,7 @@ class Asking:
             self._until = self._clock() + asker.patience
 
     def _ask_later(self) -> None:
-        """There is no room for a question: an answer to another one, or a while, may make some."""
+        """Retry a question that found no room, after the next answer or, without open questions, after `AGAIN`."""
         if self._under_way:
             return
         now = self._clock()

@@ -1,4 +1,4 @@
-"""The opening of a connection: CONNECT and CONNACK (MQTT 5.0, sections 3.1 and 3.2)."""
+"""Opens a connection: handles CONNECT and sends CONNACK (MQTT 5.0, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
@@ -35,47 +35,51 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
 
 KEEP_ALIVE_GRACE = 1.5
-"""Keep-alive intervals without a packet after which a client counts as lost (3.1.2.10)."""
+"""Number of keep-alive intervals without a packet after which the client is lost (3.1.2.10)."""
 
 HEADROOM = 1 << 16
-"""Bytes a packet may grow on its way to a subscriber, at most: by subscription identifiers."""
+"""Most bytes that subscription identifiers add to a packet on its way to a subscriber."""
 
 
 class Greeting(NamedTuple):
-    """What has been found out about a CONNECT that is accepted."""
+    """The decisions about an accepted CONNECT."""
 
     client_id: str
     expiry: int
-    """The session expiry interval it asks for, in seconds."""
+    """The requested session expiry interval in seconds."""
     will: LastWill | None
     rights: Rights | None
-    """What the client may do; None: everything."""
+    """The client's rights; None: all."""
     answer: PropertyMap
-    """What CONNACK is to tell."""
+    """The properties of the CONNACK."""
 
 
 class Opening:
-    """The opening of one connection: from CONNECT to CONNACK, which may wait for a password check, or for the session
-    to come from another broker."""
+    """Opens one connection, from CONNECT to CONNACK.
+
+    The CONNACK may wait for a password check, and for the client's session to migrate from another broker.
+    """
 
     __slots__ = ("_connection", "_proof", "_proving", "accepted", "asked", "waiting")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._proving: Connect | None = None
-        """The CONNECT whose authentication by AUTH is under way (4.12)."""
+        """The CONNECT whose enhanced authentication is under way (4.12)."""
         self._proof: PropertyMap = {}
-        """What CONNACK is to tell of one that is done."""
+        """The properties that a finished enhanced authentication adds to the CONNACK."""
         self.accepted = False
-        """CONNECT is in order; its session may yet have to come from another broker."""
+        """Whether the CONNECT is accepted. Its session may still have to migrate here."""
         self.waiting = False
-        """CONNECT is not answered yet."""
+        """Whether the CONNECT waits for an answer."""
         self.asked: tuple[str, str | None] | None = None
-        """Client identifier and user name of the CONNECT, once there is one."""
+        """Client identifier and user name of the CONNECT; None before the CONNECT."""
 
     def begin(self, first: int, data: bytes, body: int, end: int) -> None:
-        """Take the client's first packet, which is `data[body:end]` after the byte `first`, or the next one of an
-        authentication by AUTH. Raises `MqttError`."""
+        """Handle the client's first packet, or the next packet of an enhanced authentication.
+
+        `first` is the packet's first byte, and `data[body:end]` its body. Raises `MqttError`.
+        """
         connection = self._connection
         if self._proving is not None:
             self._continue(self._proving, first, decode(first, data, body, end, V5))
@@ -96,7 +100,7 @@ class Opening:
         self._prove(packet, packet.properties.get(Property.AUTHENTICATION_DATA, b""), first=True)
 
     def _continue(self, connect: Connect, first: int, packet: Packet) -> None:
-        """Take a packet in the middle of an authentication: AUTH, or DISCONNECT (MQTT-3.1.2-30)."""
+        """Handle a packet during an enhanced authentication. Only AUTH and DISCONNECT are allowed (MQTT-3.1.2-30)."""
         method = connect.properties[Property.AUTHENTICATION_METHOD]
         if isinstance(packet, Disconnect):
             self._connection.end(with_will=False)
@@ -108,7 +112,7 @@ class Opening:
                 raise ProtocolError("AUTH of another method")
             self._prove(connect, packet.properties.get(Property.AUTHENTICATION_DATA, b""))
         except MqttError as error:
-            if first >> 4 != PacketType.CONNECT:  # else it is refused where the packet came from
+            if first >> 4 != PacketType.CONNECT:  # `Connection._fail` answers a CONNECT
                 refuse_level(self._connection, error.reason, V5)
             raise
 
@@ -123,7 +127,7 @@ class Opening:
             raise ProtocolError("AUTH is larger than the client takes", Reason.PACKET_TOO_LARGE)
 
     def _identify(self, packet: Connect) -> None:
-        """Find out who the client is, and let it in; or wait until that is known."""
+        """Authenticate the client and admit it, or wait for the result of the authentication."""
         connection = self._connection
         known = connection.authorizer.identify(
             packet,
@@ -136,12 +140,12 @@ class Opening:
             self._wait()
 
     def _wait(self) -> None:
-        """CONNECT will be answered later, by `_go_on`."""
+        """Stop reading until `_go_on` answers the CONNECT."""
         self.waiting = True
         self._connection.port.pause_reading()
 
     def _go_on(self, version: int, enter: Callable[[], None]) -> None:
-        """Have CONNECT answered by `enter`, or wait once more, and handle what came after it."""
+        """Resume a waiting CONNECT by `enter`, which answers it or waits again; then handle the packets after it."""
         connection = self._connection
         self.waiting = False
         if connection.closing:
@@ -153,14 +157,16 @@ class Opening:
             if connection.session is None:
                 refuse_level(connection, error.reason, version)
             connection.close(error.reason, str(error))
-        except Exception:  # a fault of ours must not take down the other clients
+        except Exception:  # a fault of the broker must not take down the other clients
             connection.close_as_faulty()
         if not connection.closing:
             connection.receive(b"")
 
     def _admit(self, packet: Connect, refusal: ProtocolError | None) -> None:
-        """Open the session the client asks for, answer with CONNACK and continue the session; or wait until it has come
-        from another broker. Raises `ProtocolError`: the `refusal`, if there is one."""
+        """Check the CONNECT of an authenticated client, and go on with its will and session.
+
+        Raises the `refusal`, if any, and `ProtocolError` if the CONNECT is not acceptable.
+        """
         connection, frontend = self._connection, self._connection.frontend
         if refusal is not None:
             raise refusal
@@ -185,7 +191,10 @@ class Opening:
         self._check_will(packet, greeting, Asking(frontend.timers, frontend.clock, "publish"))
 
     def _check_will(self, packet: Connect, greeting: Greeting, asking: Asking) -> None:
-        """Go on if the client may publish its will; or wait until that is known. Raises `ProtocolError`."""
+        """Go on with the session if the client may publish its will, or wait for the decision.
+
+        Raises `ProtocolError` if the client may not publish the will.
+        """
         connection, will, rights = self._connection, greeting.will, greeting.rights
 
         def check_again() -> None:
@@ -204,7 +213,7 @@ class Opening:
         self._find_session(packet, greeting)
 
     def _find_session(self, packet: Connect, greeting: Greeting) -> None:
-        """Enter, or wait until the session has come from another broker."""
+        """Enter the session, or wait until it has migrated from another broker."""
         connection, frontend = self._connection, self._connection.frontend
         client_id, expiry = greeting.client_id, greeting.expiry
         migration = frontend.sessions.migration
@@ -221,14 +230,17 @@ class Opening:
         )
 
     def _arrive(self, packet: Connect, greeting: Greeting, arrival: Arrival) -> None:
-        """It is known where in the mesh the client's session was, and it is here now. Raises `ProtocolError`."""
+        """Enter the session after the mesh has located it and moved it here.
+
+        Raises `ProtocolError` if the session is another user's, or still moving.
+        """
         connection = self._connection
         session = connection.frontend.sessions.get(greeting.client_id)
         if arrival is Arrival.FORBIDDEN or (session is not None and session.user != connection.user):
             raise ProtocolError(f"the session of {greeting.client_id!r} is another user's", Reason.NOT_AUTHORIZED)
         if arrival is Arrival.BUSY:
             raise ProtocolError(f"the session of {greeting.client_id!r} is moving", Reason.SERVER_BUSY)
-        if arrival is Arrival.LATER:  # first it was let in, then another connection took over
+        if arrival is Arrival.LATER:  # a later connection of the client has taken the session over
             connection.outbound.answer(Connack(not packet.clean_start, Reason.SUCCESS, greeting.answer))
             if packet.version == V5:
                 connection.outbound.answer(Disconnect(Reason.SESSION_TAKEN_OVER))
@@ -237,7 +249,7 @@ class Opening:
         self._enter(packet, greeting, moved=arrival is Arrival.MOVED)
 
     def _enter(self, packet: Connect, greeting: Greeting, moved: bool = False) -> None:
-        """Open the session, answer with CONNACK and continue it. `moved`: it comes from another broker."""
+        """Open the session, send the CONNACK and resume the session. `moved`: it has migrated from another broker."""
         connection, frontend = self._connection, self._connection.frontend
         client_id, expiry, will, rights, answer = greeting
         session, present = frontend.sessions.open(connection, client_id, packet.clean_start, expiry, rights)
@@ -256,14 +268,14 @@ class Opening:
 
 
 def _check_banned(connection: Connection, client_id: str, user: str | None) -> None:
-    """Raises `ProtocolError` for a client that is banned."""
+    """Check that the client is not banned. Raises `ProtocolError` if it is."""
     bouncer = connection.frontend.orders.bouncer
     if bouncer is not None and (why := bouncer.banned(client_id, user, connection.address)) is not None:
         raise ProtocolError(why, Reason.BANNED)
 
 
 def _check(packet: Connect) -> None:
-    """Raises `ProtocolError` for a CONNECT that asks for what there is not."""
+    """Check the combination of a CONNECT's fields. Raises `ProtocolError` if it is not allowed."""
     properties = packet.properties
     if Property.AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties:
         raise ProtocolError("authentication data without an authentication method")
@@ -272,8 +284,10 @@ def _check(packet: Connect) -> None:
 
 
 def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int, proof: PropertyMap) -> PropertyMap:
-    """What CONNACK tells the client, with the `proof` of an authentication by AUTH. Raises `ProtocolError` if it does
-    not take a packet of that size."""
+    """Return the properties of the CONNACK. `proof` are those of an enhanced authentication.
+
+    Raises `ProtocolError` if the CONNACK exceeds the client's maximum packet size.
+    """
     frontend, limits = connection.frontend, connection.frontend.limits
     if packet.version != V5:
         return {}
@@ -296,7 +310,7 @@ def _answer(connection: Connection, packet: Connect, client_id: str, expiry: int
 
 
 def _keep_alive(limits: Limits, packet: Connect) -> int:
-    """The keep-alive interval in force, in seconds. A 3.1.1 client cannot be told another one than its own."""
+    """Return the keep-alive interval in seconds. A 3.1.1 client keeps its own, as CONNACK cannot tell it another."""
     most = limits.maximum_keep_alive
     if most and packet.version == V5 and not 0 < packet.keep_alive <= most:
         return most
@@ -304,7 +318,10 @@ def _keep_alive(limits: Limits, packet: Connect) -> int:
 
 
 def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
-    """Answer a CONNECT that cannot be accepted, as far as its first bytes tell which CONNACK the client understands."""
+    """Answer a refused CONNECT that begins with the bytes `start`.
+
+    Sends nothing if these bytes do not tell which CONNACK the client understands.
+    """
     name = start.find(b"\0\4MQTT")
     if start[:1] != b"\x10" or (name < 0 and b"MQIsdp" not in start):
         return
@@ -312,7 +329,7 @@ def refuse(connection: Connection, reason: Reason, start: bytes) -> None:
 
 
 def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
-    """Answer a CONNECT of this protocol level that cannot be accepted."""
+    """Answer a refused CONNECT of protocol level `level`."""
     if level >= V5:
         allowed = reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR
         room = connection.outbound.maximum_packet_size
@@ -326,7 +343,7 @@ def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
 
 
 def _adopt_limits(connection: Connection, packet: Connect) -> None:
-    """Keep to what the client allows."""
+    """Adopt the client's limits for outgoing packets."""
     limits, properties, outbound = connection.frontend.limits, packet.properties, connection.outbound
     outbound.send_maximum = min(limits.send_maximum, properties.get(Property.RECEIVE_MAXIMUM, 0xFFFF))
     outbound.maximum_packet_size = properties.get(Property.MAXIMUM_PACKET_SIZE, 0)
@@ -338,7 +355,7 @@ def _adopt_limits(connection: Connection, packet: Connect) -> None:
 
 
 def _requested_expiry(packet: Connect) -> int:
-    """The session expiry interval the client asks for, in seconds; a kept 3.1.1 session does not expire."""
+    """Return the session expiry interval that the client requests, in seconds; `FOREVER` for a kept 3.1.1 session."""
     if packet.version == V311:
         return 0 if packet.clean_start else FOREVER
     expiry: int = packet.properties.get(Property.SESSION_EXPIRY, 0)

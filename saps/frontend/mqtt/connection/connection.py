@@ -1,7 +1,7 @@
-"""The server's side of one MQTT connection: bytes in, packets out (MQTT 5.0 chapters 3 and 4; MQTT 3.1.1).
+"""Runs the server's side of one MQTT connection: bytes in, packets out (MQTT 5.0 chapters 3 and 4; MQTT 3.1.1).
 
-Pure: the driver calls `receive`, `pause_writing`, `resume_writing` and `lost`, writes what is in `outbound.out` at the
-end of the turn, and closes the transport once `closing` is set and that is written.
+The module does no I/O. The driver calls `receive`, `pause_writing`, `resume_writing` and `lost`. At the end of the turn
+it writes `outbound.out`, and then closes the transport if `closing` is set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Nowhere:
-    """The port of a connection whose transport is gone."""
+    """The port of a connection whose transport is lost. (A `Port`.)"""
 
     def pause_reading(self) -> None:
         pass
@@ -67,30 +67,32 @@ class Connection:
         self.frontend = frontend
         self.port = port
         self.peer = peer
-        """The client's address, for log lines."""
+        """The client's address and port, for log lines."""
         self.authorizer = authorizer
         self.session: Session | None = None
         self.since = 0.0
-        """When the client got its session, by the frontend's clock."""
+        """Time when the client entered its session, in seconds on the frontend's clock."""
         self.tap: Tap | None = None
-        """Is told of the client's packets."""
+        """Follows the client's packets, if set."""
         self.closing = False
-        """Nothing more is read from the client; close the transport when what is to be written is."""
+        """Whether the connection ends: the client is not read, and the driver closes the transport after the output."""
         self.opening: Opening | None = Opening(self)
-        """Sees to CONNECT; None once the client has its session."""
+        """Handles the CONNECT; None once the client has entered its session."""
         self.outbound = Outbound(self, frontend)
         self.flow = FlowControl(self, frontend)
         self.publishes = PublishHandler(self)
         self.keep_alive = KeepAlive(self)
         self._framer = Framer(frontend.fairness.unfinished)
-        """Keeps what is not complete, not looked at yet, or sent before CONNACK, as it may be (3.1.4)."""
+        """Keeps input that is incomplete, not handled yet, or sent before CONNACK, which MQTT allows (3.1.4)."""
         frontend.connections.add(self)
 
     # ---- input
 
     def receive(self, data: bytes) -> None:
-        """Handle what the client sent, after what had to wait. Never raises: a fault, its own or ours, closes the
-        connection."""
+        """Handle input of the client, after the input that had to wait.
+
+        Never raises: a fault of the client or the broker closes the connection.
+        """
         frontend, flow, framer = self.frontend, self.flow, self._framer
         data = framer.feed(data)
         pos, size = 0, len(data)
@@ -109,7 +111,7 @@ class Connection:
                     break
                 end = self._handle_next(data, pos, size)
                 if end == pos:
-                    if flow.busy:  # else it is not complete
+                    if flow.busy:  # otherwise the packet is incomplete
                         postponed = True
                         flow.postpone()
                     break
@@ -126,13 +128,15 @@ class Connection:
                 flow.after_input()
         except MqttError as error:
             self._fail(error, data[pos : pos + 16])
-        except Exception:  # a fault of ours must not take down the other clients
+        except Exception:  # a fault of the broker must not take down the other clients
             self.close_as_faulty()
         frontend.congestion.blocked.clear()
 
     def _handle_next(self, data: bytes, pos: int, size: int) -> int:
-        """Handle the packet at `pos`, and perhaps those of its kind behind it. Returns where they end, or `pos` if it
-        is not complete."""
+        """Handle the packet at `pos`, and perhaps the packets of its kind after it.
+
+        Returns the position of their end, or `pos` if the packet is incomplete or has to wait.
+        """
         first = data[pos]
         if self.session is not None:
             if first >> 4 == PacketType.PUBLISH:
@@ -156,7 +160,7 @@ class Connection:
         return end
 
     def _handle(self, first: int, data: bytes, body: int, end: int) -> None:
-        """One complete packet, any but PUBLISH on a session."""
+        """Handle one complete packet, except a PUBLISH on a session."""
         session = self.session
         if session is None:
             assert self.opening is not None
@@ -175,7 +179,7 @@ class Connection:
     # ---- the opening
 
     def entered(self, session: Session) -> None:
-        """The client has its session."""
+        """Begin the client's session: meter its publications and watch its keep-alive interval."""
         self.session, self.opening = session, None
         self.since = self.frontend.clock()
         self.flow.begin_metering()
@@ -183,13 +187,13 @@ class Connection:
 
     @property
     def user(self) -> str | None:
-        """Who it is, where clients are asked."""
+        """The client's user; None if it is anonymous."""
         return self.authorizer.user
 
     # ---- the end
 
     def close(self, reason: Reason, text: str = "") -> None:
-        """Close the connection for `reason`; the client is told if it speaks MQTT 5."""
+        """Close the connection for `reason`. A client of MQTT 5.0 gets the reason; `text` goes to the log."""
         if self.closing:
             return
         if self.session is not None and self.outbound.version == V5:
@@ -205,23 +209,25 @@ class Connection:
         self.end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
 
     def close_as_faulty(self) -> None:
-        """Close the connection because handling it has raised: to be called where that is caught."""
+        """Close the connection after an internal error. Call this in the `except` clause."""
         logger.exception("MQTT client at %s closed after an internal error", self.peer)
         self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
 
     def give_up(self, now: float) -> None:
-        """The client does not take its messages with QoS 1 and 2 in time."""
+        """Close the connection of a client that is too slow for its messages with QoS 1 and 2. (A timer's action.)"""
         self.close(Reason.QUOTA_EXCEEDED, "too slow: its queue is full")
 
     def lost(self) -> None:
-        """The transport is gone."""
+        """Handle the loss of the transport."""
         if not self.closing:
             self.end(with_will=True)
         self._release()
 
     def _release(self) -> None:
-        """Break the circles, so that all of it is freed at once: what still refers to a part of it finds a connection
-        that is closed."""
+        """Break the reference cycles, so that the connection is freed at once.
+
+        Objects that still refer to a part of the connection then find a closed connection, `Frontend.gone`.
+        """
         frontend = self.frontend
         gone = frontend.gone
         if gone is None:
@@ -236,13 +242,13 @@ class Connection:
         self.keep_alive.release(gone)
 
     def _fail(self, error: MqttError, start: bytes) -> None:
-        """The client broke the protocol, in the packet that begins with the bytes `start`."""
+        """Close the connection of a client that broke the protocol in the packet with the first bytes `start`."""
         if self.session is None:
             refuse(self, error.reason, start)
         self.close(error.reason, str(error))
 
     def end(self, with_will: bool) -> None:
-        """Nothing more is read from the client; its session goes on without it, `with_will` or not."""
+        """End the connection: stop reading the client, and detach its session. `with_will`: keep the will."""
         self.closing = True
         self.frontend.connections.discard(self)
         self._framer.drop()
@@ -258,27 +264,27 @@ class Connection:
 
     @property
     def unfinished(self) -> int:
-        """Bytes kept of packets that are not complete, or not looked at yet."""
+        """Bytes of kept input: incomplete packets, and packets that wait."""
         return self._framer.kept
 
     @property
     def address(self) -> str:
-        """The client's IP address: what it shares with others that it may be."""
+        """The client's IP address. Several clients may share it."""
         return self.peer.rpartition(":")[0] or self.peer
 
     @property
     def label(self) -> str:
-        """Who it is, for log lines."""
+        """Client identifier and address for log lines."""
         return f"{self.session.client_id!r} at {self.peer}" if self.session is not None else self.peer
 
     # ---- back-pressure
 
     def pause_writing(self) -> None:
-        """The transport is over its high-water mark."""
+        """Stop sending: the transport is over its high-water mark."""
         self.outbound.writable = False
 
     def resume_writing(self) -> None:
-        """The transport has drained: send what waits, let the publishers continue."""
+        """Send the waiting messages, as the transport has drained, and let waiting publishers go on."""
         self.outbound.resume()
         self.keep_alive.heard = self.frontend.clock()
         self.flow.update()

@@ -1,4 +1,4 @@
-"""Whether a client is read: not while it must wait for a slow subscriber, the mesh, its rate, or its own answers."""
+"""Decides whether a client is read. The client waits for slow subscribers, the mesh, its rate and its own answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class FlowControl:
-    """What holds one client back as a publisher."""
+    """Flow control of one client as a publisher."""
 
     __slots__ = (
         "_connection",
@@ -31,26 +31,26 @@ class FlowControl:
         self._connection = connection
         self._frontend = frontend
         self._holds = 0
-        """Slow subscribers this publisher waits for."""
+        """Number of slow subscribers that this publisher waits for."""
         self.busy = False
-        """A request of the client is worked on in slices: what it sent behind it waits, and it is not read."""
+        """Whether a request of the client is still being handled. The client is not read, and its later input waits."""
         self._postponed = False
-        """The rest of an input that met a slow subscriber waits with this publisher."""
+        """Whether the rest of the client's input waits."""
         rate = frontend.limits.message_rate
         self._rate = TokenBucket(rate, max(1.0, rate)) if rate else None
         self._metered = 0
-        """Publications the rate has been charged for."""
+        """Number of publications already charged to the rate."""
         self._throttled = False
         self.awaiting = 0
-        """Publications of QoS 1 the mesh has not confirmed yet."""
+        """Number of publications with QoS 1 that the mesh has not confirmed yet."""
         self.reading = True
 
     def release(self, gone: Connection) -> None:
-        """Its connection is over, and `gone` stands for it."""
+        """Refer to `gone` instead of the connection, which has ended."""
         self._connection = gone
 
     def wait_for_slow(self) -> bool:
-        """Wait for the slow subscribers that this input has met so far. True if there are any that are waited for."""
+        """Wait for the slow subscribers that the current input has met. Returns whether the publisher must wait."""
         blocked = self._frontend.congestion.blocked
         for subscriber in blocked:
             if subscriber is not self._connection.outbound:
@@ -61,27 +61,29 @@ class FlowControl:
         return False
 
     def finished(self) -> None:
-        """The request that kept it `busy` does no more."""
+        """Go on with the input after the request that kept the client `busy`."""
         self.busy = False
         self._take_up_if_free()
         self.update()
 
     def postpone(self) -> None:
-        """The rest of the input waits until no slow subscriber is waited for."""
+        """Postpone the rest of the input until the publisher no longer waits and is not `busy`."""
         self._postponed = True
 
     def released(self) -> None:
-        """A subscriber this publisher waited for needs no waiting any more."""
+        """Count down the subscribers this publisher waits for, and go on without any."""
         self._holds -= 1
         self._take_up_if_free()
         self.update()
 
     def _take_up_if_free(self) -> None:
-        if self._postponed and not self._holds and not self.busy:  # it may be in the midst of another's input
+        if (
+            self._postponed and not self._holds and not self.busy
+        ):  # a timer, as this may run during another client's input
             self._frontend.timers.at(self._frontend.clock(), self._take_up)
 
     def _take_up(self, now: float) -> None:
-        """Go on with the rest of the input that was postponed."""
+        """Handle the postponed input."""
         if self._connection.closing or self._holds or self.busy or not self._postponed:
             return
         self._postponed = False
@@ -89,11 +91,11 @@ class FlowControl:
         self.update()
 
     def begin_metering(self) -> None:
-        """The client has a session: what it has published so far costs nothing."""
+        """Begin to charge the client's publications; earlier ones of its session are free."""
         self._metered = self._published
 
     def _meter(self, rate: TokenBucket) -> None:
-        """Charge the rate for what the client has published; stop reading it if that was too much."""
+        """Charge new publications to the rate, and stop reading the client if they exceed it."""
         if self._throttled or self._connection.session is None:
             return
         published, now = self._published, self._frontend.clock()
@@ -115,8 +117,10 @@ class FlowControl:
         return 0 if session is None else session.publisher.published
 
     def after_input(self) -> None:
-        """Input has been handled: it may have met a slow subscriber, a congested mesh, or a client that does not read
-        its answers."""
+        """Decide after input whether the client is read on.
+
+        The input may have met slow subscribers or a congested mesh, and the client may not read its answers.
+        """
         frontend = self._frontend
         if (
             frontend.congestion.blocked
@@ -131,7 +135,7 @@ class FlowControl:
             self._meter(self._rate)
 
     def update(self) -> None:
-        """Read from the client, or stop for a while, as the state of the things it depends on asks for."""
+        """Start or stop reading the client by the current state of everything it waits for."""
         connection = self._connection
         if connection.closing or connection.session is None:
             return

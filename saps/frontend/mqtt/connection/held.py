@@ -1,7 +1,7 @@
-"""Output that leaves only when the journal is on disk: an acknowledgement is a promise (MQTT 5.0, section 4.3).
+"""Holds output until the journal is on disk, because an acknowledgement is a promise (MQTT 5.0, section 4.3).
 
-What is held stays in its connection's `out`, so whatever is sent later queues up behind it. QoS 0 and PINGRESP promise
-nothing; a connection whose output consists of them alone is never held.
+Held output stays in its connection's `out`, so later output queues behind it. QoS 0 publications and PINGRESP promise
+nothing. Output that consists of them alone is never held.
 """
 
 from __future__ import annotations
@@ -16,26 +16,29 @@ if TYPE_CHECKING:
     from saps.storage.error import StorageFault
 
 _FREE = frozenset((0x30, 0x31, 0x38, 0x39, 0xD0, 0xE0))
-"""First bytes of what need not wait: PUBLISH of QoS 0, PINGRESP and DISCONNECT."""
+"""First bytes of packets that need not wait: PUBLISH with QoS 0, PINGRESP and DISCONNECT."""
 
 
 def reason_of(storage_fault: StorageFault) -> Reason:
-    """What a client is told that wants something stored."""
+    """Return the reason code for a client's request that cannot be stored."""
     return Reason.QUOTA_EXCEEDED if storage_fault.full else Reason.UNSPECIFIED_ERROR
 
 
 class HeldOutput:
-    """The connections whose output waits for a commit. (A `saps.storage.commits.Held`.)"""
+    """Holds the output of connections until a commit. (A `saps.storage.commits.Held`.)"""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
         self._waiting: set[Connection] = set()
-        """Held since the last `cut`, with all of their output."""
+        """Connections held since the last `cut`, with all of their output."""
         self._staged: dict[Connection, list[bytes]] = {}
-        """What the present commit makes true. Meanwhile `out` begins with an empty packet."""
+        """By connection: the packets that wait for the running commit. Meanwhile `out` begins with an empty packet."""
 
     def holds(self, connection: Connection) -> bool:
-        """Must this connection's output wait? If so, it is looked after here."""
+        """Return whether the connection's output must wait. If so, this object will flush it.
+
+        Closes the connection of a stored session if the storage is broken.
+        """
         if connection in self._staged or connection in self._waiting:
             return True
         if (
@@ -53,7 +56,7 @@ class HeldOutput:
         return True
 
     def end_turn(self) -> None:
-        """The connections of this turn have been asked for their output."""
+        """End the turn, after `holds` has been called for all its connections; a commit may begin."""
         self._commits.end_turn()
 
     def cut(self) -> None:
@@ -68,7 +71,7 @@ class HeldOutput:
             out = connection.outbound.out
             later = out[1:]
             waits = bool(later) and self.holds(connection)
-            if waits and connection.closing:  # the transport is closed after what is written
+            if waits and connection.closing:  # the first write would close the transport: keep all of it together
                 out[:] = packets + later
                 continue
             out[:] = packets if waits else packets + later
@@ -77,7 +80,7 @@ class HeldOutput:
                 out.extend(later)
 
     def fail(self, storage_fault: StorageFault) -> None:
-        """What these connections were to be told is not true: they end, and their clients may ask again."""
+        """Close the held connections without their output, whose promises the storage cannot keep."""
         held = [*self._staged, *self._waiting]
         self._staged, self._waiting = {}, set()
         for connection in held:

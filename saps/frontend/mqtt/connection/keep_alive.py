@@ -1,5 +1,8 @@
-"""How long a client may stay: CONNECT in time, then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10), until
-its login ends."""
+"""Limits how long a client may stay.
+
+The client must send CONNECT in time, and then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10). It may stay
+until its login ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class KeepAlive:
-    """Closes one connection when its client has been silent for too long, or its login ends."""
+    """Closes one connection when its client is silent for too long, or its login ends."""
 
     __slots__ = ("_connection", "_end", "_timer", "heard", "interval")
 
@@ -22,14 +25,14 @@ class KeepAlive:
         frontend = connection.frontend
         self._connection = connection
         self.heard = frontend.clock()
-        """When the client was last heard, or could not be heard."""
+        """Time of the client's last input, or when reading resumed, in seconds on the frontend's clock."""
         self.interval = 0.0
-        """Seconds without a packet after which the client counts as lost; 0: never."""
+        """Seconds without a packet after which the client is lost; 0: never."""
         self._timer = frontend.timers.at(self.heard + frontend.limits.connect_timeout, self._check)
         self._end: Timer | None = None
 
     def begin(self) -> None:
-        """The client has its session: from now on the interval counts."""
+        """Begin to watch the interval and the end of the login, once the client has its session."""
         self.stop()
         timers = self._connection.frontend.timers
         if self.interval:
@@ -39,13 +42,13 @@ class KeepAlive:
             self._end = timers.at(self._connection.frontend.clock() + left, self._over)
 
     def stop(self) -> None:
-        """The connection ends."""
+        """Stop the timers. Call this when the connection ends."""
         timers = self._connection.frontend.timers
         timers.cancel(self._timer)
         timers.cancel(self._end)
 
     def release(self, gone: Connection) -> None:
-        """Its connection is over, and `gone` stands for it."""
+        """Refer to `gone` instead of the connection, which has ended."""
         self._connection = gone
 
     def _over(self, now: float) -> None:

@@ -1,4 +1,4 @@
-"""The outbound half of a connection: packets to the client, and what waits while its transport is full."""
+"""The outbound half of a connection: sends packets, and keeps QoS 0 packets while the transport is full."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ _NOTHING: deque[tuple[bytes, int]] = deque()
 
 
 class Port(Protocol):
-    """What a connection asks of its transport."""
+    """The transport of a connection, as the protocol machine uses it."""
 
     def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 
     def flush(self) -> None:
-        """Write the connection's `out`; close if it is `closing`."""
+        """Write the connection's `out`, and close the transport if the connection is `closing`."""
 
 
 class Outbound:
-    """Collects encoded packets in `out`; the driver writes them all at once, at the end of the turn of its loop.
+    """Collects encoded packets in `out`. The driver writes them at once, at the end of the turn of its loop.
 
-    While the transport is over its high-water mark (`writable` is False) QoS 0 packets wait here, QoS 1 and 2
-    messages in the session, both bounded (`Limits.maximum_queued`).
+    While the transport is over its high-water mark, `writable` is False. Meanwhile QoS 0 packets wait here, and QoS 1
+    and 2 messages in the session, both within `Limits.maximum_queued`.
     """
 
     __slots__ = (
@@ -68,17 +68,17 @@ class Outbound:
         self._connection = connection
         self._frontend = frontend
         self.out: list[bytes] = []
-        """Packets to be written."""
+        """Packets to write."""
         self.writable = True
         self.version = V311
         self.maximum_packet_size = 0
-        """The largest packet the client takes; 0: any."""
+        """Largest packet that the client accepts, in bytes; 0: any."""
         self.send_maximum = frontend.limits.send_maximum
-        """QoS 1 and 2 messages that may be in flight to the client."""
+        """Most QoS 1 and 2 messages in flight to the client."""
         self.alias_limit = 0
-        """Topic aliases the client allows."""
+        """Most topic aliases towards the client."""
         self.waiters = Waiters(self, frontend)
-        """Publishers that wait for this client."""
+        """The publishers that wait for this client."""
         self._aliases: dict[str, int] | None = None
         self._held: deque[tuple[bytes, int]] | None = None
         self._held_count = 0
@@ -87,20 +87,20 @@ class Outbound:
 
     @property
     def session(self) -> Session:
-        """Of the client, once it is connected."""
+        """The client's session. The client must have entered it."""
         session = self._connection.session
         assert session is not None
         return session
 
     def write(self, packets: bytes) -> None:
-        """Have packets written at the end of this turn."""
+        """Add packets to the output, which is written at the end of this turn."""
         out = self.out
         if not out:
             self._frontend.turn.wake(self._connection)
         out.append(packets)
 
     def take(self) -> bytes:
-        """What is to be written, as one piece; from now on nothing is."""
+        """Return the output as one piece, and clear it."""
         out = self.out
         packets = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -109,7 +109,8 @@ class Outbound:
         return packets
 
     def answer(self, packet: Packet) -> bool:
-        """Have the packet, any but PUBLISH, written. False if it is larger than the client takes (3.1.2.11.4)."""
+        """Send a packet other than PUBLISH. Returns False if it exceeds the client's maximum packet size
+        (3.1.2.11.4)."""
         encoded = encode_packet(packet, self.version)
         if self.maximum_packet_size and len(encoded) > self.maximum_packet_size:
             return False
@@ -118,14 +119,14 @@ class Outbound:
         return True
 
     def release(self, gone: Connection) -> None:
-        """Its connection is over: hold no part of it. `gone` stands for it."""
+        """Refer to `gone` instead of the connection, which has ended."""
         self._connection = gone
         self.waiters.forget(gone.outbound)
 
     # ---- publications
 
     def send(self, batch: Batch, form: Form) -> int:
-        """Send a batch with QoS 0, or hold it, or drop it. Returns how many publications are sent."""
+        """Send a batch with QoS 0, hold it, or drop it. Returns the number of publications sent."""
         if self.maximum_packet_size:
             all_of_it, batch = batch, self.fitting(batch, form)
             if len(batch) < len(all_of_it):
@@ -148,7 +149,7 @@ class Outbound:
         return count
 
     def send_numbered(self, batch: Batch, form: Form, packet_ids: Sequence[int]) -> None:
-        """Send a batch with QoS 1 or 2 that is `fitting`."""
+        """Send a batch with QoS 1 or 2. All its packets must be `fitting`."""
         if self.alias_limit:
             singles = zip(batch.singles, packet_ids, strict=True)
             self.write(b"".join([self._encode_aliased(single, form, packet_id) for single, packet_id in singles]))
@@ -156,26 +157,26 @@ class Outbound:
             self.write(encode_numbered(batch, form, self.version, self._frontend.clock(), packet_ids))
 
     def send_again(self, single: Batch, form: Form, packet_id: int) -> bool:
-        """Repeat a publication with QoS 1 or 2 on a new connection. False if the client does not take it any more."""
+        """Retransmit a publication with QoS 1 or 2 on a new connection. Returns False if it is too large by now."""
         if not len(self.fitting(single, form)):
             return False
         self.write(encode_duplicate(single, form, self.version, self._frontend.clock(), packet_id))
         return True
 
     def send_release(self, packet_id: int) -> None:
-        """PUBREL."""
+        """Send a PUBREL."""
         self._frontend.counts.answered += 1
         self.write(b"\x62\x02" + packet_id.to_bytes(2))
 
     def fitting(self, batch: Batch, form: Form) -> Batch:
-        """The publications whose packets the client takes. One that it does not counts as sent (3.1.2.11.4)."""
+        """Return the publications within the client's maximum packet size. The others count as sent (3.1.2.11.4)."""
         if not self.maximum_packet_size:
             return batch
         sizes = packet_sizes(batch, form, self.version, self._frontend.clock())
         return batch.select([index for index, size in enumerate(sizes) if size <= self.maximum_packet_size])
 
     def _encode_aliased(self, single: Batch, form: Form, packet_id: int) -> bytes:
-        """The packet with a topic alias, as long as the client has aliases left: first come, first served."""
+        """Return the packet, with a topic alias for the first topics up to `alias_limit`."""
         aliases, topic, now = self._aliases, single.topic, self._frontend.clock()
         if aliases is None:
             aliases = self._aliases = {}
@@ -194,7 +195,7 @@ class Outbound:
     # ---- a transport that is full
 
     def hold(self, packets: bytes, count: int) -> None:
-        """Keep QoS 0 packets until the transport drains; drop those beyond the limits."""
+        """Keep `count` QoS 0 packets until the transport drains, and drop packets above the limits."""
         session, limits, budget = self.session, self._frontend.limits, self._frontend.sessions.budget
         self._frontend.congestion.blocked.append(self)
         room = limits.maximum_queued - self._held_count
@@ -215,7 +216,7 @@ class Outbound:
         self._held_bytes += len(packets)
 
     def release_held(self) -> deque[tuple[bytes, int]]:
-        """The packets that are held, and how many each entry has; from now on nothing is."""
+        """Return the held packets, with the number of packets in each entry, and hold them no longer."""
         held = self._held
         if held is None:
             return _NOTHING
@@ -224,7 +225,7 @@ class Outbound:
         return held
 
     def resume(self) -> None:
-        """The transport has drained: send what waits."""
+        """Send the waiting messages, as the transport has drained."""
         self.writable = True
         session = self._connection.session
         if session is not None:
@@ -236,20 +237,20 @@ class Outbound:
 
     @property
     def behind(self) -> bool:
-        """Messages wait because of this client: its transport is full, or it has not acknowledged enough."""
+        """Whether messages wait because the client's transport is full, or acknowledgements are missing."""
         session = self._connection.session
         return not self.writable or (session is not None and session.queue.copies is not None)
 
     def caught_up(self) -> None:
-        """To be called when a reason to be `behind` has gone."""
+        """Let waiting publishers go on if the client has caught up. Call this when it may be no longer `behind`."""
         self.waiters.caught_up()
 
     def block_publishers(self) -> None:
-        """Whoever publishes to it in the present input is to wait."""
+        """Make the publisher of the current input wait for this client."""
         self._frontend.congestion.blocked.append(self)
 
     def too_slow(self) -> None:
-        """Its queue of messages with QoS 1 and 2 is full: disconnect it, as soon as the present input is handled."""
+        """Disconnect the client after the current input, as its queue for QoS 1 and 2 is full."""
         if not self._too_slow:
             self._too_slow = True
             self._frontend.counts.too_slow += 1
@@ -257,7 +258,7 @@ class Outbound:
 
 
 def _first_packets(packets: bytes, count: int) -> bytes:
-    """The first `count` of several packets."""
+    """Return the first `count` of several concatenated packets."""
     pos = 0
     for _ in range(count):
         bounds = fixed_header(packets, pos)

@@ -1,4 +1,4 @@
-"""What a connected client's packets lead to, all but PUBLISH (MQTT 5.0, sections 3.4 to 3.15)."""
+"""Handles a connected client's packets other than PUBLISH (MQTT 5.0, sections 3.4 to 3.15)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _disconnect(connection: Connection, session: Session, packet: Disconnect) ->
 
 
 def _auth(connection: Connection, session: Session, packet: Auth) -> None:
-    """Re-authentication (4.12.1)."""
+    """Re-authenticate the client (4.12.1). Raises `ProtocolError` if the proof fails."""
     method, again = packet.properties.get(Property.AUTHENTICATION_METHOD), packet.reason == Reason.REAUTHENTICATE
     if method is None or method != connection.authorizer.method or packet.reason == Reason.SUCCESS:
         raise ProtocolError("AUTH without the authentication method of CONNECT")
@@ -82,7 +82,7 @@ def _auth(connection: Connection, session: Session, packet: Auth) -> None:
         proof = connection.authorizer.prove(
             method, packet.properties.get(Property.AUTHENTICATION_DATA, b""), None, again
         )
-    except ProtocolError as error:  # DISCONNECT has another reason for it than CONNACK
+    except ProtocolError as error:  # DISCONNECT has other reason codes than CONNACK
         bad = error.reason in (Reason.BAD_USER_NAME_OR_PASSWORD, Reason.BAD_AUTHENTICATION_METHOD)
         raise ProtocolError(str(error), Reason.NOT_AUTHORIZED if bad else error.reason) from None
     reason = Reason.SUCCESS if proof.done else Reason.CONTINUE_AUTHENTICATION
@@ -102,4 +102,4 @@ HANDLERS: dict[int, Callable[..., None]] = {
     PacketType.DISCONNECT: _disconnect,
     PacketType.AUTH: _auth,
 }
-"""By packet type. Each may raise `ProtocolError`."""
+"""By packet type: the handler. Each may raise `ProtocolError`."""

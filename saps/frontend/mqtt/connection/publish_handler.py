@@ -1,4 +1,4 @@
-"""Publications from a client: PUBLISH of every quality, and their acknowledgements (MQTT 5.0, sections 3.3, 4.3)."""
+"""Handles PUBLISH packets of every QoS, and acknowledges them (MQTT 5.0, sections 3.3, 4.3)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
 
 TELL = "saps-reached"
-"""The user property by which a publication asks how many subscribers it reaches, and its PUBACK or PUBREC says it."""
+"""User property of a publication that asks for its number of subscribers, and of the PUBACK or PUBREC that answers."""
 TELL_BROKERS = "saps-reached-brokers"
-"""The user property that says, beside it, how many other brokers have it (`PublishHandler.tell_reached`)."""
+"""User property beside `TELL` in the answer: the number of other brokers that have the publication."""
 _HEADS = {1: 0x40, 2: 0x50}
 """First bytes of PUBACK and PUBREC, by QoS."""
 
 
 class PublishHandler:
-    """Takes the publications of one client and acknowledges them."""
+    """Publishes for one client, and acknowledges its publications."""
 
     __slots__ = (
         "_asking",
@@ -47,35 +47,37 @@ class PublishHandler:
         self._connection = connection
         self._cutter: Cutter | None = None
         self._asking: Asking | None = None
-        """Where somebody is asked about each topic."""
+        """Settles the rights to each topic, if the client's rights have an asker."""
         self._waiting: Cut | None = None
-        """The publications that wait for the answer; their end is counted from their beginning."""
+        """Publications that wait for their rights. Their end is relative to their beginning."""
         self.begun: set[int] = set()
-        """Packet identifiers of QoS 2 that came on this connection and have not been released."""
+        """QoS 2 packet identifiers that arrived on this connection and are not released yet."""
         self.ordinary = False
-        """It has published something without priority, where priorities are known."""
+        """Whether the client has published to topics without priority, where the hub has priorities."""
         self.tell_problems = True
-        """Answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
+        """Whether answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
         self.tell_reached = False
-        """Every publication with QoS 1 or 2 is answered as if it asked whom it reaches."""
+        """Whether every answer to QoS 1 and 2 has the numbers of subscribers and brokers, even without `TELL`."""
 
     def release(self, gone: Connection) -> None:
-        """Its connection is over, and `gone` stands for it: the mesh may yet confirm what it has published."""
+        """Refer to `gone` instead of the connection, which has ended. The mesh may still confirm publications."""
         self._connection = gone
         if self._asking is not None:
             self._asking.stop()
 
     @property
     def holdable(self) -> bool:
-        """The client is not to be read while links are congested: it publishes, and not to priority topics alone."""
+        """Whether congested links stop reading the client: it publishes, and not only to priority topics."""
         session = self._connection.session
         if session is None or not session.publisher.published:
             return False
         return self.ordinary or session.hub.priorities is None
 
     def handle(self, data: bytes, pos: int) -> int:
-        """Publish what is at `pos`, where a PUBLISH begins, and what follows of its kind, as many as may be taken at
-        once. Returns where they end; `pos` if the first is not complete. Raises `MqttError`."""
+        """Publish the packets from the PUBLISH at `pos` on that form one batch, as many as fit at once.
+
+        Returns the position of their end, or `pos` if the first is incomplete or has to wait. Raises `MqttError`.
+        """
         connection, cutter = self._connection, self._cutter or self._begin()
         session = connection.session
         assert session is not None
@@ -96,8 +98,11 @@ class PublishHandler:
         return end
 
     def _settled(self, asker: Asker, cutter: Cutter, data: bytes, pos: int, most: int) -> Cut | None:
-        """What is at `pos`, as `Cutter.cut`, once it is known which of its topics are permitted: until then, None, and
-        the client is not read. What was cut is kept meanwhile, as to cut is to follow the topic aliases."""
+        """Return the publications at `pos` as `Cutter.cut` does, once the rights to their topics are settled.
+
+        Returns None until then, and the client is not read. The cut publications are kept meanwhile: to cut them again
+        would apply their topic aliases twice.
+        """
         connection, asking = self._connection, self._asking
         if asking is None:
             asking = self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "publish")
@@ -126,15 +131,17 @@ class PublishHandler:
         return cutter
 
     def _refuse(self, batch: Batch, matched: Sequence[int]) -> None:
-        """The hub has taken the batch, but for what the client may not publish."""
+        """Report the publications that the hub has refused because the client may not publish them."""
         refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
         self._connection.authorizer.refused(self._connection, refused)
 
     # ---- QoS 1 and 2
 
     def _room(self, session: Session) -> int:
-        """Publications of QoS 1 and 2 that may be taken at once: no more than the client may have under way (3.3.4), or
-        than a subscriber's queue takes while it is not more than half full."""
+        """Return the most publications with QoS 1 or 2 to handle at once.
+
+        They must fit the client's receive maximum (3.3.4), and half of a subscriber's queue.
+        """
         limits = self._connection.frontend.limits
         room = max(1, min(MOST, limits.maximum_queued // 2))
         if self._connection.outbound.version == V5:
@@ -142,7 +149,7 @@ class PublishHandler:
         return room
 
     def _under_way(self, session: Session) -> int:
-        """Publications of QoS 1 and 2 that are not acknowledged."""
+        """Return the number of unacknowledged publications with QoS 1 and 2."""
         return self._connection.flow.awaiting + len(session.incoming or ())
 
     def _publish_acknowledged(
@@ -179,7 +186,7 @@ class PublishHandler:
             self._refuse(batch, matched)
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
-        """The whole mesh has a batch with QoS 1: acknowledge it."""
+        """Acknowledge a batch with QoS 1 that the mesh has confirmed."""
         connection = self._connection
         connection.flow.awaiting -= len(packet_ids)
         if connection.closing:
@@ -195,7 +202,7 @@ class PublishHandler:
             connection.flow.update()
 
     def _acknowledge_alike(self, which: Sequence[int], packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
-        """PUBACK for publications to several topics: those that follow each other and have the same answer together."""
+        """Send PUBACKs for publications to several topics; consecutive ones with equal answers are sent together."""
         answers = [(each is REFUSED, each.subscribers > 0) for each in reached]
         begin = 0
         for _, alike in groupby(which, key=answers.__getitem__):
@@ -206,10 +213,12 @@ class PublishHandler:
     # ---- QoS 2
 
     def _new(self, session: Session, batch: Batch, packet_ids: Sequence[bytes], again: bool) -> list[int]:
-        """Which publications of a batch with QoS 2 are not repeated ones; those are answered. `again`: their DUP flag.
+        """Return the indexes of the new publications in a batch with QoS 2, and answer the retransmitted ones.
 
-        A client that repeats on a new connection says so (MQTT-3.3.1-1). Without DUP an identifier known from before,
-        or from a copy of the session elsewhere that has not heard of its release, is a new message's."""
+        `again` is the DUP flag of the batch. A client must set it to retransmit on a new connection (MQTT-3.3.1-1). So
+        without DUP an identifier of an earlier connection belongs to a new message. The session may still know that
+        identifier, as a copy of it on another broker has not heard of the release.
+        """
         incoming = session.incoming
         if incoming is None:
             incoming = session.incoming = {}
@@ -220,7 +229,7 @@ class PublishHandler:
                 new.setdefault(packet_id, index)
             elif known >= 0:
                 self._tell(batch.singles[index], packet_ids[index], Reached(0, known))
-            elif known == HALF_DONE:  # those here have it; the mesh may not, as the broker died
+            elif known == HALF_DONE:  # the local subscribers have it; the mesh may not, as the broker crashed
                 incoming[packet_id] = -1
                 single = batch.singles[index]
                 done = partial(self._received, session, single, [packet_ids[index]])
@@ -231,7 +240,7 @@ class PublishHandler:
     def _received(
         self, session: Session, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]
     ) -> None:
-        """The whole mesh has a batch with QoS 2: PUBREC, on the session's present connection."""
+        """Send PUBRECs for a batch with QoS 2 that the mesh has confirmed, on the session's current connection."""
         incoming, present = session.incoming, session.connection
         if incoming is None:
             return
@@ -249,7 +258,7 @@ class PublishHandler:
     # ---- answers
 
     def _tell(self, single: Batch, packet_id: bytes, reached: Reached) -> None:
-        """PUBACK or PUBREC for one publication, which may ask whom it reaches."""
+        """Send the PUBACK or PUBREC of one publication, with the numbers it asks for, if any."""
         if reached is REFUSED or self._connection.outbound.version != V5 or not self._asks(single):
             self._acknowledge(single.qos, [packet_id], reached)
             return
@@ -258,9 +267,11 @@ class PublishHandler:
         self._answer(packet_id, single.qos, reason, told[: 1 + self.tell_reached])
 
     def _acknowledge(self, qos: int, packet_ids: Sequence[bytes], reached: Reached) -> None:
-        """PUBACK or PUBREC for publications that have reached the same. MQTT 5 is told when nobody has subscribed, and
-        when the topic is not permitted; 3.1.1 has no word for it, and who is cut off would publish it again
-        (MQTT-3.3.5-2)."""
+        """Send PUBACKs or PUBRECs for publications with the same result.
+
+        MQTT 5.0 clients learn if nobody has subscribed, and if the topic is not permitted. MQTT 3.1.1 has no code for
+        either. A disconnected 3.1.1 client would only publish again, so it gets a success (MQTT-3.3.5-2).
+        """
         outbound = self._connection.outbound
         self._connection.frontend.counts.answered += len(packet_ids)
         if reached.subscribers > 0 or outbound.version != V5:
@@ -272,7 +283,7 @@ class PublishHandler:
             outbound.write(b"".join([head + packet_id + bytes((reason,)) for packet_id in packet_ids]))
 
     def _answer(self, packet_id: bytes, qos: int, reason: Reason, told: tuple[tuple[str, str], ...] = ()) -> None:
-        """Answer with `reason` and, where the client allows it (3.1.2.11.7, 3.4.2.2.3), these user properties."""
+        """Answer with `reason`, and the user properties `told` if the client allows them (3.1.2.11.7, 3.4.2.2.3)."""
         outbound, number = self._connection.outbound, int.from_bytes(packet_id)
         kind = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
         full = Ack(kind, number, reason, {Property.USER_PROPERTY: told} if told and self.tell_problems else {})
@@ -280,7 +291,7 @@ class PublishHandler:
             outbound.answer(Ack(kind, number, reason))
 
     def _asks(self, batch: Batch) -> bool:
-        """Does the publisher want to know how many subscribers it reaches?"""
+        """Return whether a publication of the batch asks how many subscribers it reaches."""
         return self.tell_reached or (batch.properties is not None and any(map(_asks, batch.properties)))
 
 

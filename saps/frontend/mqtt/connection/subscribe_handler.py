@@ -1,4 +1,4 @@
-"""One SUBSCRIBE packet until its SUBACK (MQTT 5.0, sections 3.8 and 3.9)."""
+"""Handles one SUBSCRIBE packet until its SUBACK (MQTT 5.0, sections 3.8 and 3.9)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 
 AT_ONCE = 64
-"""Filters of a packet that are subscribed to in one turn: less than 5 ms of work, then others are served."""
+"""Most filters of a packet in one slice: less than 5 ms of work before other clients are served."""
 PAUSE = 0.001
-"""Seconds between two slices, at least."""
+"""Shortest pause between two slices in seconds."""
 UNDER_WAY = 512
-"""Filters of a packet that wait for the mesh at the same time: more would keep others' waiting behind them."""
+"""Most filters of a packet that wait for the mesh. More would delay the filters of other clients."""
 
 
 class Grants:
-    """Subscribes to each filter of the packet, a slice of them at a time; answers when the mesh has taken up all of
-    them, then sends what is retained. The client is not read until the last slice has begun."""
+    """Subscribes to the filters of one packet, a slice at a time.
+
+    It sends the SUBACK when the mesh has confirmed all filters, and then the retained messages. The client is not read
+    until the last slice has begun.
+    """
 
     def __init__(self, connection: Connection, session: Session, packet: Subscribe) -> None:
         self._connection = connection
@@ -39,13 +42,13 @@ class Grants:
         self._retained: list[Subscription] = []
         self._under_way = 0
         self._complete = False
-        """All slices have begun."""
+        """Whether all slices have begun."""
         self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "subscribe")
         self._scheduled = True
-        """Another slice follows, now or at a timer; False: when what is under way allows it."""
+        """Whether a slice runs or has a timer. Otherwise the next slice waits for filters under way."""
 
     def start(self) -> None:
-        """Subscribe. The answer follows at once or later."""
+        """Begin to subscribe. The SUBACK follows at once or later."""
         self._connection.flow.busy = True
         self._slice(0.0)
 
@@ -76,7 +79,7 @@ class Grants:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Have the next slice begin, if there is room for it."""
+        """Schedule the next slice, if enough of the filters under way are done."""
         if not self._scheduled and self._under_way <= UNDER_WAY - AT_ONCE:
             self._scheduled = True
             frontend = self._connection.frontend
@@ -84,11 +87,11 @@ class Grants:
 
     @property
     def _present(self) -> bool:
-        """The client that has sent the packet is there, and has this session."""
+        """Whether the connection that sent the packet still has the session."""
         return self._session.connection is self._connection
 
     def _settled(self, entries: Sequence[SubscribeEntry]) -> bool:
-        """It is known if these filters are permitted; False: the slice begins anew when it is."""
+        """Return whether the rights to these filters are settled. If not, the slice starts again when they are."""
         rights = self._session.rights
         if rights is None or rights.asker is None:
             return True
@@ -110,7 +113,7 @@ class Grants:
         return self._told(reason)
 
     def _told(self, reason: Reason) -> int:
-        """The reason as the client understands it."""
+        """Return the SUBACK code of a failure in the client's protocol version."""
         return reason if self._connection.outbound.version == V5 else SUBACK_FAILURE_311
 
     def _subscribe(self, entry: SubscribeEntry) -> None:
@@ -124,13 +127,13 @@ class Grants:
         )
         new = entry.filter not in self._session.subscriptions
         wanted = entry.retain_handling == 0 or (entry.retain_handling == 1 and new)
-        if wanted and shared(entry.filter) is None:  # a shared one gets nothing that is retained (4.8.2)
+        if wanted and shared(entry.filter) is None:  # shared subscriptions get no retained messages (4.8.2)
             self._retained.append(subscription)
         self._under_way += 1
         self._session.subscribe(subscription, self._done)
 
     def _done(self) -> None:
-        """The mesh has taken up one of the filters."""
+        """Count a filter that the mesh has confirmed."""
         self._under_way -= 1
         self._go_on()
         self._answer_if_done()
@@ -141,7 +144,7 @@ class Grants:
             self._replay(0.0)
 
     def _replay(self, now: float) -> None:
-        """Send what is retained for the next subscriptions."""
+        """Send the retained messages for the next subscriptions."""
         session, connection = self._session, self._connection
         if not self._present:
             return
@@ -157,6 +160,6 @@ class Grants:
 
 
 def _wanted(entry: SubscribeEntry) -> str:
-    """The filter, without ``$share`` and the group."""
+    """Return the filter without ``$share`` and the group."""
     parts = shared(entry.filter)
     return entry.filter if parts is None else parts.topic_filter

@@ -1,4 +1,4 @@
-"""One turn of the event loop: whatever is read in it, for any client, leads to one write for each."""
+"""Collects the output of one turn of the event loop, so that each client gets one write a turn."""
 
 from __future__ import annotations
 
@@ -14,37 +14,40 @@ def _nothing(end: Callable[[], None]) -> None:
 
 
 class Held(Protocol):
-    """Output that waits for the storage (`saps.frontend.mqtt.connection.held`)."""
+    """Holds output that waits for the storage (`saps.frontend.mqtt.connection.held`)."""
 
     def holds(self, connection: Connection) -> bool:
-        """Must this connection's output wait? If so, it is looked after there."""
+        """Return whether the connection's output must wait. If so, this object will flush it."""
 
     def end_turn(self) -> None:
-        """The connections of this turn have been asked for their output."""
+        """End the turn, after `holds` has been called for all its connections."""
 
 
 class Turn:
-    """Which connections have something to send, and when it is written: at the end of the turn."""
+    """Tracks the connections with output, and writes it at the end of the turn."""
 
     __slots__ = ("_ending", "_reads", "_single", "call_soon", "dirty", "held")
 
     def __init__(self) -> None:
         self.dirty: list[Connection] = []
-        """Connections with output since the last flush."""
+        """Connections with new output since the last flush."""
         self.call_soon: Callable[[Callable[[], None]], object] = _nothing
-        """Runs something at the end of the turn; without it whoever gives input is to `flush`."""
+        """Schedules a function for the end of the turn. Without it the caller must `flush` after input."""
         self.held: Held | None = None
-        """What must wait for the storage, if there is one."""
+        """Holds output for the storage; None if no output must wait."""
         self._ending = False
-        """The end of this turn is scheduled."""
+        """Whether the end of this turn is scheduled."""
         self._reads = 0
-        """Reads in this turn."""
+        """Number of reads in this turn."""
         self._single = True
-        """The turn before had no more than one."""
+        """Whether the turn before had at most one read."""
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Input of one connection. What it leads to is written with that of all others which are read in this turn; at
-        once if turns have brought nothing else."""
+        """Handle input of one connection.
+
+        The output is written together with that of all connections that are read in this turn. It is written at once if
+        this is the turn's first read and the turn before had at most one: batching would only delay it.
+        """
         connection.receive(data)
         self._reads += 1
         if self._reads == 1 and self._single and self.dirty:
@@ -54,14 +57,14 @@ class Turn:
             self.call_soon(self._end)
 
     def wake(self, connection: Connection) -> None:
-        """The connection has output, or is to be closed."""
+        """Flush the connection at the end of the turn, as it has output or is closing."""
         if not self._ending:
             self._ending = True
             self.call_soon(self._end)
         self.dirty.append(connection)
 
     def flush(self) -> None:
-        """Write what the connections have to send, unless it must wait for the storage."""
+        """Write the output of all connections, except output that must wait for the storage."""
         held = self.held
         for connection in self.dirty:
             if held is None or not held.holds(connection):

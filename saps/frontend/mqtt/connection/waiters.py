@@ -1,4 +1,4 @@
-"""Publishers that wait for a slow subscriber, and how long they do."""
+"""Makes publishers wait for a slow subscriber, and limits the wait."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
 
 TURN = 0.001
-"""Seconds: when two such timers have run, one after the other, all that had arrived from a client has been read."""
+"""Delay of a timer in seconds. After two such timers in a row all input that had arrived from a client is read."""
 
 
 class Waiters:
-    """The publishers that wait for one client. How long they do in all is limited (`Limits.publisher_wait`)."""
+    """The publishers that wait for one client. `Limits.publisher_wait` limits the total wait."""
 
     __slots__ = ("_frontend", "_list", "_outbound", "_spent", "_spent_since", "_waited_since")
 
@@ -24,13 +24,16 @@ class Waiters:
         self._frontend = frontend
         self._list: list[FlowControl] | None = None
         self._spent = 0.0
-        """Seconds that are used up, since `_spent_since`."""
+        """Seconds of `Limits.publisher_wait` used since `_spent_since`."""
         self._spent_since = 0.0
         self._waited_since: float | None = None
-        """Since when the wait of publishers counts."""
+        """Start of the current wait on the frontend's clock; None while no wait counts."""
 
     def add(self, publisher: FlowControl) -> bool:
-        """The publisher is to wait until the client can take messages again. False if it need not, or may not."""
+        """Make the publisher wait until the client catches up.
+
+        Returns False if it already waits, the client is not behind, or no time is left for waiting.
+        """
         if not self._outbound.behind:
             return False
         waiting = self._begin() if self._list is None else self._list
@@ -40,12 +43,12 @@ class Waiters:
         return True
 
     def caught_up(self) -> None:
-        """The client may have caught up."""
+        """Release the publishers if the client has caught up."""
         if self._list is not None and not self._outbound.behind:
             self.release()
 
     def release(self) -> None:
-        """Let the publishers continue."""
+        """Let the waiting publishers go on."""
         waiting, self._list = self._list, None
         if self._waited_since is not None:
             self._spent += self._frontend.clock() - self._waited_since
@@ -54,14 +57,14 @@ class Waiters:
             publisher.released()
 
     def forget(self, gone: Outbound) -> None:
-        """The client is gone, and `gone` stands for it."""
+        """Refer to `gone` instead of the client's outbound half, as the client has gone."""
         self._outbound = gone
 
     def _begin(self) -> list[FlowControl] | None:
-        """From now on publishers wait for this client, in this list. None if no time is left for it.
+        """Begin a wait, and return its list of publishers, or None if no time is left.
 
-        Where only its acknowledgements are missing it has its turn first, which does not count: they may have
-        arrived, and not been read as its publishers were served before it.
+        If only acknowledgements are missing, the time until the broker has read the client's input does not count. The
+        acknowledgements may have arrived already, as the broker has read the publishers before the client.
         """
         now = self._frontend.clock()
         if self._outbound.writable:
@@ -80,13 +83,13 @@ class Waiters:
         self._frontend.timers.at(now + TURN, partial(self._count, waiting))
 
     def _count(self, waiting: list[FlowControl], now: float) -> None:
-        """The wait counts from now on, unless the client has caught up."""
+        """Begin to count the wait, unless the client has caught up."""
         if waiting is self._list:
             self._waited_since = now
             self._frontend.timers.at(now + self._time_left(now), partial(self._give_up, waiting))
 
     def _time_left(self, now: float) -> float:
-        """Seconds that publishers may wait for the client now."""
+        """Return the seconds that publishers may still wait for the client."""
         limits = self._frontend.limits
         if now >= self._spent_since + limits.publisher_wait_interval:
             self._spent, self._spent_since = 0.0, now
