@@ -1,6 +1,6 @@
-"""Traces: one message followed from its publisher over the brokers to its subscribers (OpenTelemetry).
+"""Traces a message from its publisher over the brokers to its subscribers (OpenTelemetry).
 
-Off unless ``tracing.endpoint`` is set; then the broker's hub and mesh are `hub.TracedHub` and `live.TracedMesh`, and
-without it none of this is loaded. `context` (pure) is the W3C trace context in a message and which messages are
-sampled, `spans` (pure) what a broker tells of a sampled one, `otlp` (driver) sends it to a collector.
+Tracing is off, and this package is not loaded, unless ``tracing.endpoint`` is set. The hub and the mesh then call
+`tracer`. The pure module `context` has the W3C trace context in a message and the sampling, the pure module `spans` the
+spans of a sampled message at one broker. The driver `otlp_io` sends the spans to a collector.
 """

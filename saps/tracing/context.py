@@ -1,8 +1,9 @@
-"""Which trace a message belongs to: the W3C Trace Context in its user property ``traceparent``.
+"""The trace of a message: the W3C Trace Context in its user property ``traceparent``, and the sampling of new traces.
 
-The name is that of W3C's note "Trace Context: MQTT protocol". A property that a publisher has given is never altered
-(MQTT 5.0, 3.3.2.3.7), so it cannot say at which broker the message is now. Instead each broker's span has an identifier
-that everybody can work out: `Context.at`. So the next broker knows its parent by the name of who sent it the message.
+The property's name comes from the W3C note "Trace Context: MQTT protocol". A broker never alters a publisher's property
+(MQTT 5.0, 3.3.2.3.7), so the property cannot name the broker that has the message now. Instead every broker can compute
+the identifier of another broker's span (`Context.at`). A broker thus knows the parent of its own span by the name of
+the broker that sent the message.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ _NEVER = 1 << 62
 
 
 class Context(NamedTuple):
-    """A ``traceparent``: a trace, and the span in it that has published the message."""
+    """A ``traceparent``: a trace, and the span in it that published the message."""
 
     trace: int
-    """128 bits, not 0."""
+    """Identifier of the trace: 128 bits, not 0."""
     span: int
-    """64 bits, not 0."""
+    """Identifier of the publishing span: 64 bits, not 0."""
     sampled: bool = True
-    """Whoever began the trace records it."""
+    """Whether the originator of the trace records it."""
 
     @classmethod
     def parse(cls, text: str) -> Context | None:
-        """None if it is none (W3C Trace Context, 3.2). Of later versions what is known of this one is taken (4.3)."""
+        """Return the context in the value of a ``traceparent``, or None if the value is invalid (W3C Trace Context,
+        3.2). Of later versions, only the fields known here are used (4.3)."""
         found = _FORM.fullmatch(text)
         if found is None:
             return None
@@ -46,26 +48,27 @@ class Context(NamedTuple):
 
     @classmethod
     def new(cls, rng: Random) -> Context:
-        """A new trace."""
+        """Return the context of a new trace, with random identifiers."""
         return cls(rng.getrandbits(128) or 1, rng.getrandbits(64) or 1)
 
     def __str__(self) -> str:
         return f"00-{self.trace:032x}-{self.span:016x}-{int(self.sampled):02x}"
 
     def at(self, broker: str) -> int:
-        """The identifier of the span that has passed the message on at a broker."""
+        """Return the identifier of the span at `broker`, by its name, which passed the message on. Every broker
+        computes the same."""
         digest = blake2b(f"{self.trace:032x}{self.span:016x}{broker}".encode(), digest_size=8).digest()
         return int.from_bytes(digest) or 1
 
 
 def given(properties: Properties | None) -> bool:
-    """Has the publisher said something of a trace?"""
+    """Return whether the publisher has set a ``traceparent``, valid or not."""
     return properties is not None and any(name == PROPERTY for name, _ in properties.user)
 
 
 def carried(properties: Properties | None) -> Context | None:
-    """The trace that the message is to be recorded in; None if none: there is no property, or one that makes no sense,
-    or several, or its trace is not recorded."""
+    """Return the trace context in which to record a message. None if the properties have no ``traceparent``, several
+    or an invalid one, or the trace is not sampled."""
     if properties is None or not properties.user:
         return None
     values = [value for name, value in properties.user if name == PROPERTY]
@@ -74,22 +77,23 @@ def carried(properties: Properties | None) -> Context | None:
 
 
 def carrying(properties: Properties | None, context: Context) -> Properties:
-    """The properties with a context, behind the publisher's own user properties."""
+    """Return the properties with a context added after the publisher's user properties."""
     properties = properties or Properties()
     return msgspec.structs.replace(properties, user=(*properties.user, (PROPERTY, str(context))))
 
 
 class Sampler:
-    """Says which messages begin a trace: a share of them, by chance, at the cost of a subtraction for each batch."""
+    """Chooses at random a share of the messages to begin traces. Costs one subtraction for each batch without a sampled
+    message."""
 
     def __init__(self, share: float, rng: Random) -> None:
-        """`share`: 0 to 1."""
+        """`share`: probability that a message is sampled, 0 to 1."""
         self._share = share
         self._rng = rng
         self._left = self._gap()
 
     def among(self, count: int) -> list[int]:
-        """Which of the next `count` messages are to be sampled: their places."""
+        """Return the indices, from 0, of the messages to sample among the next `count` messages."""
         found: list[int] = []
         place = self._left
         while place <= count:
@@ -99,7 +103,7 @@ class Sampler:
         return found
 
     def _gap(self) -> int:
-        """Messages up to the next one that is sampled, this one included: geometrically distributed."""
+        """Draw the number of messages up to and including the next sampled one (geometric distribution)."""
         if self._share <= 0:
             return _NEVER
         if self._share >= 1:

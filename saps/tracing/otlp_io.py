@@ -1,6 +1,6 @@
-"""Spans on their way to a collector: OTLP over HTTP, by the OpenTelemetry SDK, from a thread of its own.
+"""Sends spans to a collector: OTLP over HTTP, by the OpenTelemetry SDK, in a thread of its own.
 
-What the SDK reads from the environment holds here, too: ``OTEL_EXPORTER_OTLP_HEADERS`` (for a token),
+The SDK's environment variables apply as well: ``OTEL_EXPORTER_OTLP_HEADERS`` (for a token),
 ``OTEL_EXPORTER_OTLP_CERTIFICATE``, ``OTEL_RESOURCE_ATTRIBUTES``, ``OTEL_BSP_SCHEDULE_DELAY`` and the like.
 """
 
@@ -25,12 +25,12 @@ from saps.version import __version__
 logger = logging.getLogger(__name__)
 
 TIMEOUT = 5
-"""Seconds for one request to the collector, and for all that is left at the end."""
+"""Timeout in seconds of a request to the collector, and of sending the remaining spans at the end."""
 KINDS = {"receive": SpanKind.SERVER, "route": SpanKind.PRODUCER, "hop": SpanKind.CONSUMER}
 
 
 class ChosenIds(IdGenerator):
-    """Gives the SDK the identifiers that the next span is to have."""
+    """Gives the SDK the identifiers chosen for the next span, in `trace` and `span`."""
 
     def __init__(self) -> None:
         self.trace = self.span = 0
@@ -43,10 +43,11 @@ class ChosenIds(IdGenerator):
 
 
 class OtlpSpans:
-    """A broker's spans. (A `saps.tracing.spans.Spans`.)"""
+    """Exports one broker's spans. (A `saps.tracing.spans.Spans`.)"""
 
     def __init__(self, endpoint: str, broker: str, cluster: str) -> None:
-        """`endpoint`: as in ``OTEL_EXPORTER_OTLP_ENDPOINT``, without ``/v1/traces``."""
+        """`endpoint`: URL as in ``OTEL_EXPORTER_OTLP_ENDPOINT``, without ``/v1/traces``. `broker`, `cluster`: names
+        that become attributes of the resource."""
         self._ids = ChosenIds()
         about = {
             "service.name": "saps",
@@ -55,7 +56,7 @@ class OtlpSpans:
             "saps.cluster": cluster,
         }
         self._provider = TracerProvider(
-            sampler=ALWAYS_ON,  # what comes here has been sampled
+            sampler=ALWAYS_ON,  # `saps.tracing.context.Sampler` has sampled already
             resource=Resource.create(about),
             shutdown_on_exit=False,
             id_generator=self._ids,
@@ -74,7 +75,7 @@ class OtlpSpans:
         return self._tracer.start_span(name, context=above, kind=kind, attributes=attributes)
 
     async def close(self) -> None:
-        """Send what is left, if the collector takes it in time."""
+        """Send the remaining spans. After `TIMEOUT` seconds, log their loss."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 await asyncio.to_thread(self._provider.shutdown)

@@ -1,7 +1,7 @@
-"""Follows a share of the publications through one broker: where they are published, and where they come from others.
+"""Traces a share of the publications through one broker: those published here, and those from other brokers.
 
-The hub and the data path call it, each at one point, with whole batches (`saps.local.tracer.Tracer`,
-`saps.overlay.delivery.multicast.FrameTracer`). A publication that is sampled gets a context in its properties.
+The hub (`saps.local.tracer.Tracer`) and the data path (`saps.overlay.delivery.multicast.FrameTracer`) each call the
+tracer at one point, with whole batches. A sampled publication gets a trace context in its properties.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Tracer:
     def published(
         self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
     ) -> tuple[Batch, Published | None]:
-        """A batch is published here. Returns it, with what marks the publications that are traced."""
+        """Begin the spans of a batch published here. Returns the batch, with contexts in the newly sampled
+        publications, and its traced publications, or None if there are none."""
         properties = batch.properties
         contexts: dict[int, Context] = {}
         if properties is None:
@@ -60,7 +61,7 @@ class Tracer:
         return batch, Published(self._traces, entries)
 
     def arrived(self, batch: Batch, routes: Sequence[Route]) -> Arrived | None:
-        """A batch has come from another broker."""
+        """Begin the spans of the delivery of a batch from another broker. Returns its traced publications, or None."""
         arrivals: list[tuple[int, Hop, Span, Sequence[Target]]] = []
         for index, context in _traced(batch.properties or ()):
             number = batch.which[index]
@@ -71,14 +72,15 @@ class Tracer:
         return Arrived(self._traces, arrivals) if arrivals else None
 
     def denied(self, agent: SubscriberAgent | None, topics: Sequence[str]) -> None:
-        """What is not published has no trace."""
+        """Do nothing: a publication that is refused has no trace."""
 
     def lost(self, agent: SubscriberAgent, batch: Batch, why: str) -> None:
-        """A trace ends where a message is handed over."""
+        """Do nothing: a trace ends where a message is handed to the subscriber's session."""
 
     def comes(self, sender: str, frame: Publish) -> Callable[[int, int], None] | None:
-        """A frame with properties is about to be handled. Returns what is to be told, if one of its publications is
-        traced: to how many brokers it was passed on, and how many of its publications were duplicates."""
+        """Begin the hops of a frame with properties from the broker `sender`, before it is handled. Returns None if no
+        publication of the frame is traced. Otherwise returns a function to call after the frame was handled. Its
+        arguments are the number of brokers the frame was passed on to, and the number of duplicates in it."""
         hops = [
             self._traces.arrives(
                 Message(frame.parts[frame.which[index]].topic, frame.payloads[index], frame.qos), context, sender
@@ -94,31 +96,34 @@ class Tracer:
 
 
 class Followed(NamedTuple):
-    """A publication that is traced, at the broker where it is published."""
+    """A traced publication at the broker at which it is published."""
 
     number: int
-    """The place of its topic in the batch."""
+    """Index of its topic among the topics of the batch."""
     entry: Entry
     deliver: Span | None
+    """The span of the delivery here; None without local subscribers."""
     targets: Sequence[Target]
+    """The local subscribers."""
 
 
 class Published:
-    """The publications of one batch that are traced, at the broker where it is published."""
+    """The traced publications of one batch at the broker at which it is published."""
 
     def __init__(self, traces: Traces, entries: list[Followed]) -> None:
         self._traces = traces
         self._entries = entries
 
     def delivered(self, matched: Sequence[int]) -> None:
-        """The subscribers here have it: so many of each topic."""
+        """End the spans of the local delivery. `matched`: number of local subscribers by topic of the batch."""
         for number, entry, deliver, targets in self._entries:
             if deliver is not None:
                 handed(deliver, targets, matched[number])
             entry.span.end()
 
     def routed(self, done: Done | None) -> Done | None:
-        """The mesh is about to take it. Returns what the mesh is to call."""
+        """Begin the spans `route` before the mesh takes the batch. Returns the callback to give to the mesh instead of
+        `done`; it ends the spans and then calls `done`."""
         spans = [(number, self._traces.routed(entry)) for number, entry, _, _ in self._entries]
 
         def settled(reached: Sequence[Reached]) -> None:
@@ -131,25 +136,25 @@ class Published:
 
 
 class Arrived:
-    """The publications of one batch that are traced, at another broker."""
+    """The traced publications of one batch at a broker to which the mesh has brought it."""
 
     def __init__(self, traces: Traces, arrivals: list[tuple[int, Hop, Span, Sequence[Target]]]) -> None:
         self._traces = traces
         self._arrivals = arrivals
 
     def delivered(self, matched: Sequence[int]) -> None:
-        """The subscribers here have it: so many of each topic."""
+        """End the spans of the local delivery. `matched`: number of local subscribers by topic of the batch."""
         for number, hop, deliver, targets in self._arrivals:
             handed(deliver, targets, matched[number])
             self._traces.delivered(hop)
 
     def routed(self, done: Done | None) -> Done | None:
-        """It has come from the mesh, and does not go there."""
+        """Return `done` unchanged: a batch that comes from the mesh is not sent to the mesh again."""
         return done
 
 
 def _traced(properties: Sequence[Properties | None]) -> list[tuple[int, Context]]:
-    """The publications that are traced: the place of each, and its context."""
+    """Return the index and context of each traced publication."""
     return [
         (index, context)
         for index, each in enumerate(properties)
