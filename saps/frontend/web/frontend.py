@@ -1,4 +1,4 @@
-"""The Web frontend put together: which path is answered by what."""
+"""Assembles the Web frontend: the routes and their handlers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from saps.version import __version__
 TOPIC = "/v1/topics/{topic:.+}"
 STATIC = Path(__file__).parent / "static"
 HEADROOM = 1 << 16
-"""Bytes a request body may be larger than the largest packet: what is too large by less, the machine refuses."""
+"""Bytes by which a request's body may exceed the largest packet. The connection machine refuses such a body as a
+packet.
+"""
 PAGE = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -36,17 +38,17 @@ PAGE = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Sent with pages: nothing comes from elsewhere. Graphs set styles of elements."""
+"""Headers of pages: they load nothing from elsewhere. Inline styles are allowed, as graphs set styles of elements."""
 
 
 def web_server(server: MqttServer, origins: tuple[str, ...] = ()) -> WebServer:
-    """The HTTP server for the clients of this MQTT server, not listening yet."""
+    """Return an HTTP server with the limits of this MQTT server, not listening yet."""
     limits = server.limits
     return WebServer(limits.connect_timeout, limits.maximum_connections, limits.maximum_packet_size + HEADROOM, origins)
 
 
 def add_topics(site: WebServer, server: MqttServer) -> WebClients:
-    """Publish and subscribe: by HTTP, server-sent events, WebSocket, and MQTT over WebSocket."""
+    """Add the routes to publish and subscribe: HTTP, server-sent events, WebSocket, and MQTT over WebSocket."""
     clients = WebClients(server)
     topics = Topics(clients)
     site.add("/mqtt", MqttSockets(server, site.origins).handle)
@@ -58,7 +60,7 @@ def add_topics(site: WebServer, server: MqttServer) -> WebClients:
 
 
 class Console:
-    """The operator's side, until `close`."""
+    """The operator's part of the Web frontend. `close` must be awaited at the end."""
 
     def __init__(self, live: Live, network: NetworkView, decisions: DecisionView) -> None:
         self._live = live
@@ -66,7 +68,7 @@ class Console:
         self._decisions = decisions
 
     async def close(self) -> None:
-        """Tell nobody any more, and ask nobody."""
+        """Disconnect the watchers, and end the requests to the controller and OFGate."""
         await self._live.close()
         await self._network.close()
         await self._decisions.close()
@@ -82,7 +84,7 @@ def add_console(
     visitors: Visitors,
     drain: DrainRoutes | None = None,
 ) -> Console:
-    """The operator's page, the JSON behind it, and what monitoring asks."""
+    """Add the operator's page, the JSON behind it, and the routes of monitoring."""
     operator, live = Operator(mesh, network, decisions), Live(mesh, network, decisions)
     site.add("/v1/brokers", visitors.only(operator.brokers))
     site.add("/v1/brokers/{broker}", visitors.changes("forget broker", operator.forget), "DELETE")
@@ -105,7 +107,7 @@ def add_console(
 
 
 def add_document(site: WebServer) -> None:
-    """``/openapi.json``."""
+    """Add the route ``/openapi.json``."""
 
     async def answer(_request: web.Request) -> web.Response:
         return web.Response(body=_document(), content_type="application/json")
@@ -115,7 +117,7 @@ def add_document(site: WebServer) -> None:
 
 @cache
 def _document() -> bytes:
-    from saps.frontend.web.http.openapi import document  # here: 1.4 MiB that few brokers are asked for
+    from saps.frontend.web.http.openapi import document  # imported late: it takes 1.4 MiB, and few brokers need it
 
     return msgspec.json.encode(document(__version__))
 

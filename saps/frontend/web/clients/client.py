@@ -1,8 +1,8 @@
-"""One Web client: an MQTT 5 client inside the broker, on the connection machine that serves MQTT over TCP.
+"""A Web client: an MQTT 5 client inside the broker, on the same connection machine as MQTT over TCP.
 
-So the session, its queues, the limits, access control, storage and the answers of the mesh are those of MQTT, and
-there is one piece of code for them. What an HTTP request or a WebSocket message asks becomes packets; the packets that
-come back become answers, acknowledgements, and messages for `WebClient.batch`.
+Sessions, queues, limits, access control, storage and the answers of the mesh are therefore those of MQTT, in the same
+code. HTTP requests and WebSocket messages become packets; the packets that come back become answers, acknowledgements,
+and messages for `WebClient.batch`.
 """
 
 from __future__ import annotations
@@ -41,27 +41,28 @@ from saps.topics import subscription_fault
 Answer = TypeVar("Answer", bound=Packet)
 
 MESSAGE_COST = 128
-"""Bytes it takes to keep a message, beside its payload."""
+"""Memory for a message in bytes, besides its payload."""
 
 
 class EndedError(Exception):
-    """The client's connection is over, for a reason of MQTT."""
+    """Raised when the client's connection has ended."""
 
     def __init__(self, reason: int) -> None:
+        """`reason`: MQTT reason code."""
         super().__init__(reason)
         self.reason = reason
 
 
 class Arrived:
-    """Messages that have come for a client and are not with it yet."""
+    """Messages from the broker that have not been sent to the client yet."""
 
     def __init__(self, high_water: int) -> None:
-        """`high_water`: bytes above which the broker is to send no more."""
+        """`high_water`: bytes above which the broker must pause."""
         self._high_water = high_water
         self._messages: list[Publish] = []
         self._news = asyncio.Event()
         self._kept = self._taken = 0
-        """Bytes of all of them, and of those of the last batch."""
+        """Bytes of all messages kept, and of those in the last batch taken."""
         self._full = False
 
     def add(self, packet: Publish) -> None:
@@ -70,43 +71,43 @@ class Arrived:
         self._news.set()
 
     def take(self) -> list[Publish]:
-        """All that have come, oldest first."""
+        """Return and remove all messages, oldest first. They count until `sent`."""
         found, self._messages = self._messages, []
         self._taken = self._kept
         return found
 
     def take_pending(self) -> list[Publish]:
-        """As `take`, beside the batch taken before: these do not count any more."""
+        """Return and remove all messages, oldest first, in addition to the last batch. They no longer count."""
         found, self._messages = self._messages, []
         self._kept = self._taken
         return found
 
     def sent(self) -> None:
-        """What was taken before is with the client."""
+        """Note that the last batch has been sent to the client."""
         self._kept -= self._taken
         self._taken = 0
 
     def filled(self) -> bool:
-        """True once when there is too much."""
+        """Return True once when the messages exceed the high-water mark; the broker must then pause."""
         if self._full or self._kept <= self._high_water:
             return False
         self._full = True
         return True
 
     def emptied(self) -> bool:
-        """True once when there is room again."""
+        """Return True once when the messages are down to a quarter of the high-water mark; the broker may continue."""
         if not self._full or self._kept > self._high_water // 4:
             return False
         self._full = False
         return True
 
     async def news(self) -> None:
-        """Returns when there are messages, or after `end`."""
+        """Wait for the next message, or for `end`."""
         self._news.clear()
         await self._news.wait()
 
     def end(self) -> None:
-        """Nothing will come."""
+        """Wake the waiter of `news`: no more messages will come."""
         self._news.set()
 
     def __bool__(self) -> bool:
@@ -114,7 +115,7 @@ class Arrived:
 
 
 class Requests:
-    """What was asked of the broker and is not answered, by packet identifier."""
+    """The requests to the broker that are not answered yet, by packet identifier."""
 
     def __init__(self) -> None:
         self._awaited: dict[int, asyncio.Future[Packet]] = {}
@@ -127,7 +128,8 @@ class Requests:
                 return self._last_id
 
     async def ask(self, packet_id: int, send: Callable[[], None]) -> Packet:
-        """Send a packet and wait for what answers it."""
+        """Send a packet and return the broker's answer. `send` sends the packet with this identifier. Raises the error
+        of `fail`."""
         future: asyncio.Future[Packet] = asyncio.get_running_loop().create_future()
         self._awaited[packet_id] = future
         try:
@@ -142,18 +144,19 @@ class Requests:
             future.set_result(packet)
 
     def fail(self, error: EndedError) -> None:
-        """Nothing will be answered."""
+        """Raise `error` in all waiting requests: no more answers will come."""
         for future in self._awaited.values():
             if not future.done():
                 future.set_exception(error)
 
 
 class WebClient:
-    """Implements `saps.frontend.mqtt.connection.outbound.Port` and `saps.frontend.mqtt.driver.sockets.Client`.
-    `connect` comes first."""
+    """An MQTT client driven by a request handler. Implements `saps.frontend.mqtt.connection.outbound.Port` and
+    `saps.frontend.mqtt.driver.sockets.Client`. The handler must await `connect` first, and call `close` or `leave` at
+    the end."""
 
     def __init__(self, server: MqttServer, transport: asyncio.Transport) -> None:
-        """`transport`: of the HTTP connection; it says where the client is, and which certificate it has."""
+        """`transport`: the HTTP connection's transport, which has the client's address and certificate."""
         self._server = server
         self.transport = transport
         self._reader = PacketReader(V5)
@@ -161,7 +164,7 @@ class WebClient:
         self._may_publish.set()
         self._arrived = Arrived(server.limits.write_high_water)
         self._exact: set[int] = set()
-        """Packet identifiers of messages with QoS 2: from a time when the client was an MQTT client."""
+        """Packet identifiers of QoS 2 messages. They come from subscriptions that the client made over MQTT."""
         self._connected: asyncio.Future[Connack] | None = None
         self._requests = Requests()
         self._window = asyncio.Semaphore(1)
@@ -173,7 +176,7 @@ class WebClient:
         self._connection.publishes.tell_reached = True
         server.connected(self)
 
-    # ---- what the request handlers call
+    # ---- for the request handlers
 
     async def connect(
         self,
@@ -184,7 +187,9 @@ class WebClient:
         expiry: int = 0,
         receive_maximum: int | None = None,
     ) -> Connack:
-        """Begin or continue a session, with `expiry` in seconds. Raises `ProblemError` if the client is refused."""
+        """Connect, and begin or continue a session. `clean`: end an earlier session first. `expiry`: Session Expiry
+        Interval in seconds. `receive_maximum`: most QoS 1 and 2 messages in flight to the client. Raises `ProblemError`
+        if the client is refused."""
         properties: PropertyMap = {Property.SESSION_EXPIRY: expiry} if expiry else {}
         if receive_maximum is not None:
             properties[Property.RECEIVE_MAXIMUM] = receive_maximum
@@ -206,9 +211,10 @@ class WebClient:
         return connack
 
     async def publish(self, packet: Publish) -> Ack | None:
-        """Publish; QoS 1 and 2 give the acknowledgement. Waits while the broker does not read this client. The packet
-        identifier is set here. Raises `EndedError`."""
-        while not self._may_publish.is_set():  # whoever waited longest sends first, and may have us wait again
+        """Publish a message, and set the packet's identifier. Returns the acknowledgement with QoS 1 and 2, or None
+        with QoS 0. Waits while flow control holds the client back. Raises `EndedError`, or `ProblemError` for a packet
+        that cannot be encoded."""
+        while not self._may_publish.is_set():  # an earlier waiter sends first, and may exhaust the credit again
             await self._may_publish.wait()
         if not packet.qos:
             self._send(packet)
@@ -218,7 +224,8 @@ class WebClient:
             return await self._ask(packet, packet.packet_id, Ack)
 
     async def subscribe(self, entries: Sequence[SubscribeEntry]) -> list[int]:
-        """The reason for each filter: the QoS granted, or 0x80 and above. What is retained comes right after."""
+        """Subscribe. Returns the reason for each entry: the QoS granted, or 0x80 and above. Invalid filters are not
+        sent. Retained messages are available directly after. Raises `EndedError`."""
         sound = [entry for entry in entries if subscription_fault(entry.filter) is None]
         granted: Iterator[int] = iter(())
         if sound:
@@ -230,18 +237,18 @@ class WebClient:
         ]
 
     async def unsubscribe(self, filters: Sequence[str]) -> list[int]:
-        """The reason for each filter."""
+        """Unsubscribe. Returns the reason for each filter. Raises `EndedError`."""
         packet = Unsubscribe(self._requests.new_id(), list(filters))
         return (await self._ask(packet, packet.packet_id, Unsuback)).reasons
 
     def acknowledge(self, packet_id: int) -> None:
-        """The client has a message with QoS 1 or 2."""
+        """Acknowledge a QoS 1 or 2 message that the client has."""
         self._send(Ack(PacketType.PUBREC if packet_id in self._exact else PacketType.PUBACK, packet_id))
         self._exact.discard(packet_id)
 
     async def batch(self) -> list[Publish]:
-        """The messages that have come, oldest first; waits for them. Those of the call before count as sent from now
-        on. Raises `EndedError` once there is nothing more."""
+        """Wait for messages, and return all that have come, oldest first. The call confirms that the previous batch was
+        sent to the client. Raises `EndedError` when the connection has ended and no message is left."""
         self._arrived.sent()
         if self._arrived.emptied() and not self.ended:
             self._connection.resume_writing()
@@ -252,16 +259,16 @@ class WebClient:
         return self._arrived.take()
 
     def pending(self) -> list[Publish]:
-        """What has come and was not taken yet, taken now without waiting."""
+        """Return the messages that have come and were not taken yet, without waiting."""
         return self._arrived.take_pending()
 
     def close(self) -> None:
-        """The client has gone. Its session goes on for its expiry."""
+        """End the connection without DISCONNECT. The session continues until its expiry."""
         self._connection.lost()
         self._end()
 
     def leave(self) -> None:
-        """The client has said goodbye: as DISCONNECT."""
+        """End the connection by DISCONNECT."""
         self._send(Disconnect())
         self.close()
 
@@ -277,7 +284,7 @@ class WebClient:
         self._may_publish.set()
 
     def _read(self, data: bytes) -> None:
-        """What the broker has for this client."""
+        """Handle bytes from the connection machine for this client."""
         self._sent += len(data)
         for packet in self._reader.feed(data):
             self._take(packet)
@@ -291,7 +298,7 @@ class WebClient:
         if connection.closing:
             self._end()
 
-    # ---- inside
+    # ---- internals
 
     def _send(self, packet: Packet) -> None:
         if self._connection.closing:
@@ -304,11 +311,11 @@ class WebClient:
         self._server.frontend.turn.received(self._connection, data)
 
     def _send_soon(self, packet: Packet) -> None:
-        """Send once the packets at hand are taken."""
+        """Send a packet in the next turn of the loop, after the packets at hand have been handled."""
         asyncio.get_running_loop().call_soon(self._send, packet)
 
     async def _ask(self, packet: Packet, packet_id: int, kind: type[Answer]) -> Answer:
-        """Send a packet and wait for what answers it."""
+        """Send a packet and return its answer of this `kind`. Raises `EndedError`."""
         if self.ended:
             raise EndedError(self._reason or Reason.UNSPECIFIED_ERROR)
         answer = await self._requests.ask(packet_id, lambda: self._send(packet))
@@ -316,7 +323,7 @@ class WebClient:
         return answer
 
     def _take(self, packet: Packet) -> None:
-        """A packet from the broker."""
+        """Handle a packet from the broker."""
         if isinstance(packet, Publish):
             self._arrived.add(packet)
             if packet.qos == 2 and packet.packet_id is not None:
@@ -337,7 +344,8 @@ class WebClient:
             self._reason = packet.reason
 
     def _ping(self, interval: int) -> None:
-        """The HTTP connection is watched elsewhere: keep the machine, which asks for a sign of life, content."""
+        """Send PINGREQ now and every `interval` seconds, to satisfy the machine's Keep Alive. (The HTTP connection
+        itself is monitored elsewhere.)"""
         if interval and not self.ended:
             self._send(Pingreq())
             asyncio.get_running_loop().call_later(interval, self._ping, interval)
@@ -357,6 +365,6 @@ class WebClient:
 
 
 def reached(ack: Ack) -> tuple[int, int]:
-    """The number of subscribers, and of other brokers, that a publication has reached."""
+    """Return the numbers of subscribers and of other brokers that a publication has reached, by its acknowledgement."""
     told = dict(ack.properties.get(Property.USER_PROPERTY, ()))
     return int(told.get(TELL, 0)), int(told.get(TELL_BROKERS, 0))

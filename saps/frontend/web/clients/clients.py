@@ -1,7 +1,6 @@
-"""Which client a request is: one for each HTTP connection and user, for as long as the connection lives.
+"""Assigns requests to Web clients: one client for each HTTP connection and user, as long as the connection lives.
 
-So the limits on what one client may do hold for whoever keeps a connection open and sends request after request, and a
-password is looked at once.
+The limits of one client therefore hold for all requests on a connection, and a password is checked only once.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from saps.frontend.web.http.credentials import Credentials, credentials
 from saps.frontend.web.http.problems import ProblemError
 
 SWEEP = 1.0
-"""Seconds between two looks at which connections are gone."""
+"""Seconds between two searches for closed connections."""
 
 _Key = tuple[RequestHandler, Credentials]
 
 
 class WebClients:
-    """The clients of one MQTT server that come by HTTP."""
+    """The HTTP clients of one MQTT server."""
 
     def __init__(self, server: MqttServer) -> None:
         self.server = server
@@ -31,7 +30,8 @@ class WebClients:
         self._sweeping: asyncio.TimerHandle | None = None
 
     def new(self, request: web.Request) -> WebClient:
-        """A client of its own, to be connected and closed by the caller. Raises `ProblemError`."""
+        """Return a new client for one request, which the caller must connect and close. Raises `ProblemError` (503) if
+        there are too many connections or this one has closed."""
         if self.server.full:
             self.server.frontend.counts.refused += 1
             raise ProblemError(503, "Too many connections")
@@ -41,7 +41,8 @@ class WebClients:
         return WebClient(self.server, transport)
 
     async def of(self, request: web.Request) -> WebClient:
-        """The connected client of this HTTP connection. Raises `ProblemError` if it is refused."""
+        """Return the connected client of this HTTP connection and these credentials; connect it at the first request.
+        Raises `ProblemError` if the client is refused."""
         who = credentials(request.headers.get("Authorization"))
         key = (request.protocol, who)
         task = self._kept.get(key)
@@ -53,12 +54,12 @@ class WebClients:
         try:
             return await asyncio.shield(task)
         except ProblemError:
-            if self._kept.get(key) is task:  # whoever tries passwords leaves nothing behind
+            if self._kept.get(key) is task:  # so that guessing passwords does not fill the memory
                 del self._kept[key]
             raise
 
     def close(self) -> None:
-        """Forget all of them."""
+        """Disconnect and forget all clients."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for task in self._kept.values():

@@ -1,8 +1,8 @@
-"""``/v1/events``: subscribe by server-sent events, and go on after a break without a loss.
+"""Serves ``/v1/events``: subscriptions by server-sent events, which continue after a break without a loss.
 
-An event of QoS 1 has an identifier: the client's and the packet's. Such a message stays in flight in the client's
-session until `UNSURE` later ones have gone out, so that a client that comes back and says which event it had last
-(Last-Event-ID, as browsers do) gets what came after it, and what came while it was away, from the session's queue.
+A QoS 1 event has an identifier made of the client's and the packet's. Its message stays in flight in the client's
+session until `UNSURE` later ones have been sent. A client that reconnects and names its last event (Last-Event-ID, as
+browsers do) receives all later messages from the session, including those that came while it was away.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError, refused, words
 
 UNSURE = 256
-"""Messages of QoS 1 that may have been sent without having arrived: as many as fit between two ends of a connection
-that breaks."""
+"""Most QoS 1 messages that may be lost in a connection that breaks: sent, but perhaps not received."""
 EXPIRY = 60
-"""Seconds a session waits for its client to come back, if it does not say."""
+"""Default Session Expiry Interval in seconds, for a client that gives none."""
 COMMENT = 15.0
-"""Seconds of silence after which a comment is sent, so that who has gone is found, and what is between stays open."""
+"""Seconds of silence after which a comment is sent. It detects clients that have gone, and keeps proxies from closing.
+"""
 RETRY = 1000
-"""Milliseconds after which a browser shall come back."""
+"""Milliseconds after which a browser should reconnect."""
 
 
 class Events:
-    """Answers requests for events."""
+    """Handles requests for events."""
 
     def __init__(self, clients: WebClients) -> None:
         self._clients = clients
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One client, from its request to its end."""
+        """Serve one client, from its request to the end of the connection. Raises `ProblemError` before the answer has
+        begun."""
         asked = Parameters(request, ("filter", "qos", "client", "expiry", "retained"))
         filters, qos = asked.all("filter"), asked.number("qos", 1) or 0
         retained = asked.text("retained") or "new"
@@ -81,7 +82,7 @@ class Events:
 
 
 def _had(server: MqttServer, client_id: str, last: str) -> set[int]:
-    """The packets in flight that the client says it has: those up to the last."""
+    """Return the packet identifiers in flight that the client already has: all up to the identifier `last`."""
     session = server.frontend.sessions.get(client_id)
     if session is None or not (last.isascii() and last.isdigit()) or int(last[:6]) not in session.window.inflight:
         return set()
@@ -90,9 +91,10 @@ def _had(server: MqttServer, client_id: str, last: str) -> set[int]:
 
 
 class _Stream:
-    """A client that is in, and its answer."""
+    """A connected client and its stream of events."""
 
     def __init__(self, client: WebClient, request: web.Request, had: set[int]) -> None:
+        """`had`: packet identifiers of messages that the client already has."""
         self._client = client
         self._request = request
         self._had = had
@@ -126,7 +128,7 @@ class _Stream:
             batch.cancel()
 
     def _event(self, packet: Publish) -> list[bytes]:
-        """A message as an event; nothing if the client has it."""
+        """Return the parts of a message's event; none if the client already has the message, which is acknowledged."""
         if packet.packet_id is None:
             return [b"data: ", msgspec.json.encode(message_of(packet)), b"\n\n"]
         if packet.packet_id in self._had:

@@ -1,6 +1,6 @@
-"""Messages as Web clients see them: in JSON (events, WebSocket text) and MessagePack (WebSocket binary).
+"""The messages of Web clients, in JSON (events, WebSocket text) and MessagePack (WebSocket binary).
 
-A payload that is UTF-8 is ``payload``, any other is ``data``: base64 in JSON, binary in MessagePack.
+A UTF-8 payload is in ``payload``. Any other payload is in ``data``, as base64 in JSON and binary in MessagePack.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a publisher says of a message, and every subscriber gets."""
+    """The content of a message, which a publisher gives and every subscriber receives."""
 
     payload: str | None = None
     data: bytes | None = None
     retain: bool = False
     expiry: Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)] | None = None
-    """Seconds after which it is not delivered any more."""
+    """Message Expiry Interval in seconds."""
     content_type: str | None = None
     response_topic: str | None = None
     correlation: bytes | None = None
@@ -34,7 +34,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def body(self) -> bytes:
-        """The payload. Raises `ProblemError` if it is given twice."""
+        """The payload as bytes. Raises `ProblemError` if both `payload` and `data` are given."""
         if self.payload is not None and self.data is not None:
             raise ProblemError(400, "Bad message", "give payload or data, not both", field="data")
         return self.payload.encode() if self.payload is not None else self.data or b""
@@ -46,13 +46,13 @@ class Message(Content, frozen=True, kw_only=True, omit_defaults=True, tag_field=
     topic: str
     qos: Qos = 0
     message: int | None = None
-    """With QoS 1: what the acknowledgement is to name."""
+    """Identifier to acknowledge a QoS 1 message with; None with QoS 0."""
     again: bool = False
-    """It may have come before."""
+    """Whether the message may have been sent before (DUP)."""
 
 
 def message_of(packet: Publish) -> Message:
-    """A PUBLISH as a message."""
+    """Return a PUBLISH as a message."""
     properties = packet.properties
     payload, data = _text(packet.payload)
     return Message(
@@ -72,7 +72,7 @@ def message_of(packet: Publish) -> Message:
 
 
 def publish_of(topic: str, qos: int, content: Content) -> Publish:
-    """A message as a PUBLISH. Raises `ProblemError`."""
+    """Return a message as a PUBLISH. Raises `ProblemError` if the payload is given twice."""
     optional = {
         Property.MESSAGE_EXPIRY: content.expiry,
         Property.CONTENT_TYPE: content.content_type,
@@ -91,25 +91,25 @@ def _text(payload: bytes) -> tuple[str | None, bytes | None]:
         return None, payload
 
 
-# ---- over a WebSocket: what the client says
+# ---- over a WebSocket: requests of the client
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One subscription."""
+    """A subscription that a client requests."""
 
     filter: str
     qos: Annotated[int, msgspec.Meta(ge=0, le=1)] = 0
     no_local: bool = False
-    """Without what this client publishes itself."""
+    """Whether to leave out this client's own publications."""
     retain_as_published: bool = False
     retained: Literal["send", "new", "never"] = "send"
-    """Are retained messages sent at once: always, if the subscription is new, never?"""
+    """Whether retained messages are sent at once: always, only if the subscription is new, or never."""
 
 
 class SubscribeOp(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="subscribe", forbid_unknown_fields=True
 ):
-    """Answered by `Subscribed`."""
+    """Subscribes to topic filters. Answered by `Subscribed`."""
 
     id: int = 0
     filters: Annotated[list[Wanted], msgspec.Meta(min_length=1)]
@@ -118,14 +118,14 @@ class SubscribeOp(
 class UnsubscribeOp(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="unsubscribe", forbid_unknown_fields=True
 ):
-    """Answered by `Unsubscribed`."""
+    """Unsubscribes from topic filters. Answered by `Unsubscribed`."""
 
     id: int = 0
     filters: Annotated[list[str], msgspec.Meta(min_length=1)]
 
 
 class PublishOp(Content, frozen=True, kw_only=True, tag_field="op", tag="publish", forbid_unknown_fields=True):
-    """Answered by `Published`; with QoS 0 as soon as it is taken."""
+    """Publishes a message. Answered by `Published`; with QoS 0 as soon as the broker has taken the message."""
 
     id: int = 0
     topic: str
@@ -133,27 +133,29 @@ class PublishOp(Content, frozen=True, kw_only=True, tag_field="op", tag="publish
 
 
 class AckOp(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="ack", forbid_unknown_fields=True):
-    """The client has a message with QoS 1. Not answered."""
+    """Acknowledges a QoS 1 message. Not answered."""
 
     message: Annotated[int, msgspec.Meta(ge=1, le=0xFFFF)]
 
 
 Op = SubscribeOp | UnsubscribeOp | PublishOp | AckOp
 
-# ---- and what it is told
+# ---- over a WebSocket: answers of the broker
 
 
 class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="welcome"):
-    """The first of all: the client is in."""
+    """The first message: the client is connected."""
 
     client: str
+    """Client identifier, as given or assigned."""
     session: bool
-    """It goes on with a session that was there."""
+    """Whether the client continues an earlier session."""
     maximum_packet_size: int
+    """Bytes of the largest packet that the broker accepts."""
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of one filter."""
+    """The answer for one filter: the QoS granted, or the reason for refusing it."""
 
     filter: str
     qos: int | None = None
@@ -161,35 +163,36 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subscribed(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="subscribed"):
-    """From now on nothing that is published, anywhere, is missed."""
+    """The subscriptions hold: the client receives all publications from now on, from any broker."""
 
     id: int
     granted: list[Grant]
 
 
 class Unsubscribed(msgspec.Struct, frozen=True, kw_only=True, tag_field="op", tag="unsubscribed"):
-    """Which of the filters there were subscriptions with."""
+    """For each filter, whether there was a subscription."""
 
     id: int
     existed: list[bool]
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op", tag="published"):
-    """A publication was taken. With QoS 1 and 2 all brokers with subscribers have it; whom it reached is told."""
+    """A publication was accepted. With QoS 1 and 2, all brokers with subscribers have it, and the numbers reached are
+    given."""
 
     topic: str
     qos: int
     id: int | None = None
     reason: str | None = None
-    """``success``, or ``no matching subscribers``; None with QoS 0."""
+    """``success`` or ``no matching subscribers``; None with QoS 0."""
     subscribers: int | None = None
-    """In the whole mesh; a group that shares counts as one."""
+    """Subscribers in the whole mesh; the members of a shared subscription count as one."""
     brokers: int | None = None
-    """Other brokers that have it."""
+    """Other brokers that have the publication."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="op", tag="problem"):
-    """What was asked for is not done."""
+    """A request failed. The fields are those of a problem (RFC 9457)."""
 
     title: str
     id: int | None = None
@@ -201,9 +204,9 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 Told = Welcome | Message | Subscribed | Unsubscribed | Published | Fault
 
 RETAINED = {"send": 0, "new": 1, "never": 2}
-"""`Wanted.retained` as a retain handling (MQTT 5.0, 3.8.3.1)."""
+"""Retain Handling (MQTT 5.0, 3.8.3.1) by the value of `Wanted.retained`."""
 
 
 def reason_text(reason: int) -> str:
-    """The reason of a publication that was taken."""
+    """Return the text for the reason of an accepted publication."""
     return "no matching subscribers" if reason == Reason.NO_MATCHING_SUBSCRIBERS else "success"

@@ -1,8 +1,8 @@
-"""MQTT over WebSocket (MQTT 5.0, chapter 6): the connection machine of TCP behind binary frames.
+"""MQTT over WebSocket (MQTT 5.0, chapter 6): the same connection machine as over TCP, behind binary frames.
 
-Packets may span frames, and a frame may hold several. Reading stops where the machine says so: then frames wait in the
-kernel, as with TCP. What is to be written waits here while the WebSocket is slow, up to `Limits.write_high_water`; from
-there on the machine queues and drops as for any slow client.
+Packets may span frames, and a frame may hold several packets. While the machine pauses reading, frames wait in the
+kernel, as with TCP. While the WebSocket is slow, output waits here, up to `Limits.write_high_water` bytes; beyond that
+the machine queues and drops messages, as for any slow client.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from saps.frontend.web.http.origins import Origins
 logger = logging.getLogger(__name__)
 
 SUBPROTOCOL = "mqtt"
-"""The name in the handshake (6.0)."""
+"""The WebSocket subprotocol of MQTT (MQTT 5.0, 6.0)."""
 
 FRAME_HEADROOM = 1 << 20
-"""Bytes a WebSocket message may be larger than the largest packet, as it may hold several."""
+"""Bytes by which a WebSocket message may exceed the largest packet, as it may hold several packets."""
 
 
 class MqttSockets:
-    """Answers WebSocket requests for one MQTT server."""
+    """Handles requests for MQTT WebSockets to one MQTT server."""
 
     def __init__(self, server: MqttServer, origins: Origins) -> None:
-        """`origins`: whose pages may attach."""
+        """`origins`: checks which pages may connect."""
         self._server = server
         self._origins = origins
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One client, from its request to its end."""
+        """Serve one client, from its request to the end of the connection."""
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
@@ -42,7 +42,7 @@ class MqttSockets:
         socket = web.WebSocketResponse(
             protocols=(SUBPROTOCOL,),
             timeout=limits.linger,
-            compress=False,  # it would let a client have us unpack far more than it sends
+            compress=False,  # a client could make us decompress far more than it sends
             max_msg_size=limits.maximum_packet_size + FRAME_HEADROOM,
         )
         await socket.prepare(request)
@@ -51,7 +51,7 @@ class MqttSockets:
         return socket
 
     def _refusal(self, request: web.Request) -> web.Response | None:
-        """Why this request cannot become an MQTT connection, as an answer; or None if it can."""
+        """Return the answer that refuses a request, or None if the request may become an MQTT connection."""
         offered = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         if request.headers.get("Upgrade", "").lower() != "websocket":
             return web.Response(status=426, headers={"Upgrade": "websocket"}, text="MQTT over WebSocket only\n")
@@ -78,19 +78,19 @@ class _Client:
         self._wake = asyncio.Event()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
-        """Of `_pending`, and of what is being sent."""
+        """Bytes in `_pending` and in the frame being sent."""
         self._full = False
         self._lingering: asyncio.TimerHandle | None = None
-        """Until it is cut off."""
+        """Aborts the connection if closing takes too long."""
         self._received = self._sent = 0
-        """Bytes, without the framing."""
+        """Bytes of MQTT packets, without WebSocket framing."""
         self._connection = server.connection_for(self, transport)
 
     def traffic(self) -> Bytes:
         return Bytes(self._received, self._sent)
 
     async def run(self) -> None:
-        """Returns when the connection is over."""
+        """Serve the connection until it ends."""
         self._server.connected(self)
         sending = asyncio.create_task(self._send())
         try:
@@ -128,7 +128,7 @@ class _Client:
         if connection.closing:
             self._reading.set()
             self._wake.set()
-            if self._lingering is None:  # what is being sent may not be taken for ever
+            if self._lingering is None:  # the client may never read the rest of the output
                 linger = self._server.limits.linger
                 self._lingering = asyncio.get_running_loop().call_later(linger, self.transport.abort)
 
@@ -151,7 +151,7 @@ class _Client:
                 return
 
     async def _send(self) -> None:
-        """Write what is pending, as the WebSocket takes it; close it when the machine wants that."""
+        """Write the pending output as fast as the WebSocket accepts it; close the WebSocket when the machine closes."""
         connection = self._connection
         try:
             while not connection.closing or self._pending:

@@ -1,8 +1,8 @@
-"""``/v1/socket``: publish and subscribe over a WebSocket, in JSON (text) or MessagePack (binary).
+"""Serves ``/v1/socket``: publishing and subscribing over a WebSocket, in JSON (text) or MessagePack (binary).
 
-Each WebSocket message is one `saps.frontend.web.clients.messages.Op`, or one `Told`. Messages with QoS 1 are
-acknowledged by the client; those that are not are sent again when it comes back with the same ``client`` while its
-session lives.
+Each WebSocket message is one `saps.frontend.web.clients.messages.Op` or one `Told`. The client acknowledges QoS 1
+messages. Unacknowledged ones are sent again when the client reconnects with the same ``client`` before its session
+ends.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from saps.frontend.web.http.problems import Problem, ProblemError, refused, word
 from saps.topics import subscription_fault, topic_fault
 
 JSON, MSGPACK = "saps-json", "saps-msgpack"
-"""The subprotocols. Without one it is JSON."""
+"""The subprotocols. A client without a subprotocol uses JSON."""
 HEARTBEAT = 30.0
-"""Seconds between two pings; a client that does not answer is gone."""
+"""Seconds between two pings; a client that does not answer is disconnected."""
 HEADROOM = 1 << 16
-"""Bytes a WebSocket message may be larger than what it publishes, beside what base64 adds."""
+"""Bytes by which a WebSocket message may exceed the payload it publishes, in addition to base64."""
 POLICY_VIOLATION = WSCloseCode.POLICY_VIOLATION
 AT_ONCE = 1024
-"""Requests of one client that may be under way; then it is not read."""
+"""Most requests of one client in progress; the broker then stops reading from it."""
 
 
 class TopicSockets:
-    """Answers WebSocket requests."""
+    """Handles requests for topic WebSockets."""
 
     def __init__(self, clients: WebClients) -> None:
         self._clients = clients
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One client, from its request to its end."""
+        """Serve one client, from its request to the end of the connection. Raises `ProblemError` to refuse it."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise ProblemError(426, "WebSocket only", "this address takes WebSockets only")
         asked = Parameters(request, ("client", "expiry", "window", "clean"))
@@ -100,7 +100,7 @@ class TopicSockets:
 
 
 class _Session:
-    """A client that is in, and its WebSocket."""
+    """A connected client and its WebSocket."""
 
     def __init__(self, client: WebClient, socket: web.WebSocketResponse) -> None:
         self._client = client
@@ -114,7 +114,7 @@ class _Session:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def run(self) -> None:
-        """Returns when either side has ended it."""
+        """Serve the WebSocket until either side ends it."""
         sending = asyncio.create_task(self._send())
         try:
             await self._receive()
@@ -159,7 +159,8 @@ class _Session:
             self._start(self._carry_out(op))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Tasks begin in the order of their making, so a client's publications stay in its order."""
+        """Start a request. Tasks begin in the order of their creation, which keeps the order of a client's
+        publications."""
         task = asyncio.create_task(work)
         self._under_way.add(task)
 
@@ -216,13 +217,13 @@ class _Session:
 
 
 def entry_of(wanted: Wanted) -> SubscribeEntry:
-    """A subscription as an entry of SUBSCRIBE."""
+    """Return a requested subscription as an entry of SUBSCRIBE."""
     handling = RETAINED[wanted.retained]
     return SubscribeEntry(wanted.filter, wanted.qos, wanted.no_local, wanted.retain_as_published, handling)
 
 
 def grant(topic_filter: str, reason: int) -> Grant:
-    """What became of a filter."""
+    """Return the answer for a filter by its reason in SUBACK."""
     if reason >= 0x80:
         return Grant(filter=topic_filter, refused=words(reason))
     return Grant(filter=topic_filter, qos=reason)

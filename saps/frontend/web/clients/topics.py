@@ -1,4 +1,4 @@
-"""``/v1/topics/{topic}``: POST publishes, GET gives what is retained."""
+"""Serves ``/v1/topics/{topic}``: POST publishes a message, GET returns the retained message."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from saps.frontend.web.http.problems import ProblemError, refused
 from saps.topics import topic_fault
 
 PARAMETERS = ("qos", "retain", "expiry", "response-topic", "correlation", "property")
-"""What may be asked of a publication, in the query, or but for ``property`` in headers: ``Saps-Qos: 1``."""
+"""Parameters of a publication in the query. All except ``property`` may also be headers, such as ``Saps-Qos: 1``."""
 PROPERTIES = "Saps-Properties"
-"""The header of user properties, as form fields: ``unit=ug%2Fm3&place=roof``. In requests and answers."""
+"""Header of requests and answers with user properties as form fields, such as ``unit=ug%2Fm3&place=roof``."""
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *; *[A-Za-z0-9_.-]+=[A-Za-z0-9_.-]+)*")
 _FORM = "application/x-www-form-urlencoded"
-"""What curl says if it is not told: nobody means it here."""
+"""The default Content-Type of curl, which is ignored as unintended."""
 HARMLESS = {
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-"""Sent with payloads: what some publisher made must not run as a page of this broker."""
+"""Headers of answers with a payload: a publisher's content must not run as a page of this broker."""
 
 
 class Topics:
-    """Answers for topics."""
+    """Handles requests for topics."""
 
     def __init__(self, clients: WebClients) -> None:
         self._clients = clients
 
     async def publish(self, request: web.Request) -> web.Response:
-        """Publish the body. With QoS 0 the answer is 202, else 200 as soon as all brokers have it."""
+        """Publish the request's body. Answers 202 at once with QoS 0, or 200 when all brokers with subscribers have the
+        message with QoS 1 and 2. Raises `ProblemError`."""
         topic = topic_of(request)
         qos, content = _asked(request, await request.read())
         client = await self._clients.of(request)
@@ -58,7 +59,7 @@ class Topics:
         return answer(Published(topic=topic, qos=qos, reason=reason, subscribers=subscribers, brokers=brokers))
 
     async def retained(self, request: web.Request) -> web.Response:
-        """The retained message: its payload as the body, or 404."""
+        """Answer with the payload of the topic's retained message. Raises `ProblemError`, with 404 if there is none."""
         topic = topic_of(request)
         Parameters(request, ())
         client = self._clients.new(request)
@@ -78,7 +79,7 @@ class Topics:
 
 
 def topic_of(request: web.Request) -> str:
-    """The topic of a request. Raises `ProblemError`."""
+    """Return the topic in a request's path. Raises `ProblemError` if it is invalid."""
     topic = request.match_info["topic"]
     fault = topic_fault(topic)
     if fault is not None:
@@ -87,7 +88,7 @@ def topic_of(request: web.Request) -> str:
 
 
 def answer(value: object, status: int = 200) -> web.Response:
-    """A value as JSON."""
+    """Return an answer with a value as JSON."""
     headers = {"Cache-Control": "no-store"}
     return web.Response(
         body=msgspec.json.encode(value), status=status, content_type="application/json", headers=headers
@@ -95,7 +96,7 @@ def answer(value: object, status: int = 200) -> web.Response:
 
 
 def _asked(request: web.Request, body: bytes) -> tuple[int, Content]:
-    """The quality of service, and the content. Raises `ProblemError` naming what cannot be understood."""
+    """Return the QoS and the content of a publication. Raises `ProblemError` that names an invalid parameter."""
     asked = Parameters(request, PARAMETERS, headers=PARAMETERS[:-1])
     pairs = [_pair(value) for value in asked.all("property")]
     pairs += parse_qsl(request.headers.get(PROPERTIES, ""), keep_blank_values=True)

@@ -1,6 +1,6 @@
-"""The HTTP server of a broker. Parts add their routes before it starts: MQTT over WebSocket is one of them.
+"""The HTTP server of a broker. Other modules add their routes before it starts, among them MQTT over WebSocket.
 
-Every fault becomes a problem (`saps.frontend.web.http.problems`). What pages of other origins may do is decided here.
+Every error becomes a problem (`saps.frontend.web.http.problems`). Each request is checked for pages of other origins.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 1024
 LONGEST_LINE = 256 << 10
-"""Bytes of the longest request line: a topic of 64 KiB, every byte percent-encoded."""
+"""Bytes of the longest request line: a topic of 64 KiB with every byte percent-encoded, and the rest."""
 SHUTDOWN = 5.0
-"""Seconds that requests under way have when the server stops."""
+"""Seconds that requests in progress have to finish when the server stops."""
 
 PAGE = "Saps-Page"
-"""Header of requests of the operator's page."""
+"""Header of requests from the operator's page."""
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer:
-    """Listens on any number of addresses, plain or with TLS, for one application."""
+    """Serves one application on any number of addresses, with or without TLS."""
 
     def __init__(
         self,
@@ -41,9 +41,11 @@ class WebServer:
         largest_body: int = 1 << 20,
         origins: tuple[str, ...] = (),
     ) -> None:
-        """`patience`: seconds until a connection without a complete request, its first or the next, is closed.
-        `maximum_connections`: beyond it new ones are closed at once. `largest_body`: bytes. `origins`: of pages
-        elsewhere that may ask; ``*``: all."""
+        """- `patience`: seconds that a connection may wait for its first or next request before it is closed.
+        - `maximum_connections`: beyond it, new connections are closed at once.
+        - `largest_body`: most bytes of a request's body.
+        - `origins`: foreign origins whose pages may send requests; ``*`` for all.
+        """
         self._patience = patience
         self._maximum_connections = maximum_connections
         self.origins = Origins(origins)
@@ -57,19 +59,19 @@ class WebServer:
             shutdown_timeout=SHUTDOWN,
         )
         self._silent: set[RequestHandler] = set()
-        """Connections on which no request has come yet."""
+        """Connections without a request so far."""
         self._plain: list[asyncio.Server] = []
         self._tls: list[TlsListener] = []
         self.addresses: list[tuple[str, int]] = []
-        """Where it listens, in the order of the calls."""
+        """Host and port of each listener, in the order of the calls of `listen`."""
 
     def add(self, path: str, handler: Handler, method: str = "GET") -> None:
-        """Answer requests for the path. To be called before `listen`."""
+        """Answer requests for a path (in aiohttp's syntax) by a handler. To be called before `listen`."""
         self._app.router.add_route(method, path, handler)
 
     @property
     def routes(self) -> set[tuple[str, str]]:
-        """Method and path of all that is answered."""
+        """Method and path of all routes."""
         found = set()
         for route in self._app.router.routes():
             resource = route.resource
@@ -78,7 +80,7 @@ class WebServer:
         return found
 
     async def listen(self, host: str, port: int = 0, context: ssl.SSLContext | None = None) -> None:
-        """Listen, with TLS if there is a context. Raises `OSError` if the address cannot be had."""
+        """Listen on an address, with TLS if there is a context. Raises `OSError` if the address is not available."""
         if self._runner.server is None:
             await self._runner.setup()
         if context is None:
@@ -95,26 +97,26 @@ class WebServer:
             self.addresses.append(listener.address)
 
     async def renew_tls(self, context: ssl.SSLContext) -> None:
-        """Use this context for new connections. Raises `OSError`, as `TlsListener.renew`."""
+        """Use this context for new TLS connections. Raises `OSError`, like `TlsListener.renew`."""
         for listener in self._tls:
             await listener.renew(context)
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
+        """Accept no more connections."""
         for server in self._plain:
             server.close()
         for listener in self._tls:
             listener.close()
 
     async def close(self) -> None:
-        """End all connections. What runs on them should have ended before."""
+        """Close all listeners and connections. Clients on these connections must have been closed before."""
         self.stop_listening()
         await self._runner.cleanup()
         self._plain.clear()
         self._tls.clear()
 
     def _connection(self) -> asyncio.Protocol:
-        """The protocol of a new connection."""
+        """Return the protocol of a new connection, and schedule the check that a request has come."""
         server = self._runner.server
         assert server is not None
         handler = server()
@@ -130,13 +132,13 @@ class WebServer:
 
     @web.middleware
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Of every request: it has come, it may come, and what goes wrong is told."""
+        """Handle every request: mark its connection as used, check its origin, and turn errors into problems."""
         self._silent.discard(request.protocol)
         try:
             return self.origins.answer(request) or await handler(request)
         except ProblemError as error:
             found = answer_problem(error.problem)
-            if PAGE in request.headers:  # it has a form of its own: the browser is not to ask
+            if PAGE in request.headers:  # the page has its own form, so the browser must not ask for a password
                 found.headers.popall("WWW-Authenticate", None)
             return found
         except web.HTTPException as error:
@@ -149,7 +151,7 @@ class WebServer:
         except ConnectionError:
             if request.transport is not None and not request.transport.is_closing():
                 raise
-            return web.Response(status=499)  # nobody is there any more to be answered
+            return web.Response(status=499)  # the client has gone
         except Exception:
             logger.exception("%s %s", request.method, request.path)
             return answer_problem(Problem(status=500, title="Internal error"))

@@ -1,4 +1,4 @@
-"""Who asks, from the header Authorization: the users of the password file, as for MQTT."""
+"""Reads credentials from the header Authorization: the users of the password file, as for MQTT."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saps.frontend.web.http.problems import ProblemError
 
 
 class Credentials(NamedTuple):
-    """A user's name and password, neither of them checked; both None: an anonymous client, or one with a
+    """A user's name and password, neither of them checked. Both are None for an anonymous client, or for one with a
     certificate."""
 
     user: str | None = None
@@ -20,10 +20,10 @@ ANONYMOUS = Credentials()
 
 
 def credentials(header: str | None) -> Credentials:
-    """From ``Basic`` (RFC 7617), or ``Bearer`` (RFC 6750) with a JSON Web Token, or with the pair of ``Basic``: base64
-    of ``user:password``.
+    """Return the credentials in a header Authorization; None as `header` means `ANONYMOUS`.
 
-    Raises `ProblemError` (401) for anything else.
+    The scheme is ``Basic`` (RFC 7617) or ``Bearer`` (RFC 6750). A bearer token is a JSON Web Token, which becomes the
+    password, or base64 of ``user:password`` as in ``Basic``. Raises `ProblemError` (401) for anything else.
     """
     if header is None:
         return ANONYMOUS
@@ -44,7 +44,7 @@ def credentials(header: str | None) -> Credentials:
 
 
 def _padded(token: str) -> bytes:
-    """Base64 with the alphabet for URLs and its padding, whichever of both alphabets it came in."""
+    """Return base64 of either alphabet in the alphabet for URLs, with padding. Raises `ValueError` for other text."""
     plain = token.rstrip("=").replace("+", "-").replace("/", "_")
     if not plain.replace("-", "").replace("_", "").isalnum() or not plain.isascii():
         raise ValueError("not base64")

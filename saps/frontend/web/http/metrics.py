@@ -1,6 +1,6 @@
-"""``/metrics`` in the formats of Prometheus and OpenMetrics, ``/healthz`` and ``/readyz``.
+"""Serves ``/metrics`` in the formats of Prometheus and OpenMetrics, ``/healthz`` and ``/readyz``.
 
-No metric has a label whose values grow with clients or topics: those are in ``/v1/topics``.
+No metric has a label whose number of values grows with clients or topics; ``/v1/topics`` has figures by topic.
 """
 
 from __future__ import annotations
@@ -20,35 +20,38 @@ from saps.frontend.web.http.problems import ProblemError
 
 
 class Histogram(NamedTuple):
-    """How often something took how long, ever."""
+    """A histogram of durations or sizes since the start."""
 
     bounds: Sequence[float]
-    """Upper bounds of the buckets but the last, inclusive."""
+    """Inclusive upper bounds of all buckets except the last."""
     counts: Sequence[int]
-    """By bucket; the last one has no bound."""
+    """Number of values in each bucket; the last bucket has no bound."""
     total: float
-    """Of all values."""
+    """Sum of all values."""
 
 
 class Sample(NamedTuple):
-    """One metric: plain, with values by one label, or a histogram."""
+    """One metric: a number, numbers by the values of one label, or a histogram."""
 
     name: str
-    """Without ``saps_``, and a counter's without ``_total``."""
+    """Name without the prefix ``saps_``, and a counter's without the suffix ``_total``."""
     text: str
+    """Description of the metric."""
     value: float | Mapping[str, float] | Histogram
     label: str = ""
+    """Name of the label, if `value` is a mapping."""
     counter: bool = False
+    """Whether the metric is a counter; otherwise a gauge."""
 
 
 Samples = Callable[[], Iterable[Sample]]
 
 
 class BrokerCollector(Collector):
-    """Reads the broker when it is scraped."""
+    """Collects the broker's samples at each scrape."""
 
     def __init__(self, samples: Samples, about: Mapping[str, str]) -> None:
-        """`about`: of the broker, for ``saps_build_info``."""
+        """`samples` returns the present samples. `about`: labels of ``saps_build_info``."""
         self._samples = samples
         self._about = dict(about)
 
@@ -78,7 +81,7 @@ def _histogram(sample: Sample, value: Histogram) -> HistogramMetricFamily:
 
 
 class Metrics:
-    """Answers scrapes."""
+    """Answers scrapes with the broker's samples and the metrics of the process."""
 
     def __init__(self, samples: Samples, about: Mapping[str, str]) -> None:
         self._registry = CollectorRegistry()
@@ -91,10 +94,11 @@ class Metrics:
 
 
 class Health:
-    """``/healthz``: the process answers. ``/readyz``: it can serve clients, or why not."""
+    """Answers ``/healthz`` (the process is alive) and ``/readyz`` (the broker can serve clients, or a 503 with the
+    reasons)."""
 
     def __init__(self, obstacles: Callable[[], list[str]]) -> None:
-        """`obstacles`: what keeps the broker from serving clients now."""
+        """`obstacles` returns the reasons why the broker cannot serve clients now; none if it can."""
         self._obstacles = obstacles
 
     async def alive(self, _request: web.Request) -> web.Response:

@@ -1,6 +1,6 @@
-"""The OpenAPI document (3.1) of the Web port, made from the types that are decoded and encoded.
+"""Generates the OpenAPI document (3.1) of the Web port from the types that the port decodes and encodes.
 
-Each operation has ``x-examples``: requests, and the status they are answered with. Tests send all of them.
+Each operation has ``x-examples``: requests with the status of their answers. Tests send all of them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ TYPES: dict[str, Any] = {
     "Problem": Problem,
     **operations.TYPES,
 }
-"""What is sent and told, by the name of its schema."""
+"""Types of requests and answers, by the name of their schema."""
 _SECONDS = {"type": "integer", "minimum": 0, "maximum": 0xFFFFFFFF}
 _SOCKET = "Opens a WebSocket. "
 
 
 def document(version: str) -> dict[str, Any]:
-    """The document; `version` is the program's."""
+    """Return the document. `version`: the program's version."""
     schemas, components = msgspec.json.schema_components(TYPES.values(), ref_template="#/components/schemas/{name}")
     named = dict(zip(TYPES, schemas, strict=True))
     return {

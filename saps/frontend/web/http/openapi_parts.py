@@ -1,4 +1,4 @@
-"""The pieces of which the OpenAPI document is made."""
+"""Builds the parts of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ SEEN = "Only for clients that may receive the topic $SYS/saps/mesh."
 
 
 def state(named: dict[str, Any], name: str, summary: str, text: str, request: str) -> dict[str, Any]:
-    """A part of the mesh's state, of the type `name`, and an example."""
+    """Return an operation that reads a part of the mesh's state. `name`: its type in `named`; `text`: description of
+    the answer; `request`: an example answered with 200."""
     refusals = (400, 401, 403, 503, 504)
     return operation(summary, SEEN, {200: json_answer(text, named[name])}, refusals, [], [example(request, 200)])
 
@@ -25,7 +26,7 @@ def operation(
     parameters: list[Any],
     examples: list[Any],
 ) -> dict[str, Any]:
-    """One operation: `answers` by status, and a problem for each of the `refusals`."""
+    """Return one operation. `answers`: responses by status. `refusals`: statuses answered with a problem."""
     responses = {str(status): answer for status, answer in answers.items()}
     responses |= {str(status): problem_answer(REFUSALS[status]) for status in refusals}
     return {
@@ -51,24 +52,24 @@ REFUSALS = {
 
 
 def in_path(name: str, text: str) -> dict[str, Any]:
-    """A parameter in the path."""
+    """Return a parameter in the path."""
     return {"name": name, "in": "path", "required": True, "schema": TEXT, "description": text}
 
 
 def in_query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
-    """A parameter of the query."""
+    """Return a parameter of the query."""
     found = {"name": name, "in": "query", "schema": schema, "description": text}
     return {**found, "required": True} if required else found
 
 
 def in_header(name: str, text: str) -> dict[str, Any]:
-    """A parameter as a header."""
+    """Return a parameter in a header."""
     return {"name": name, "in": "header", "schema": TEXT, "description": text}
 
 
 def example(
     request: str, status: int, *, body: str = "", headers: dict[str, str] | None = None, after: str = ""
 ) -> dict[str, Any]:
-    """A request and the status of its answer. `after`: publish this first."""
+    """Return an example: a request and the status of its answer. `after`: a publication to send before it."""
     found = {"request": request, "status": status, "body": body, "headers": headers, "after": after}
     return {name: value for name, value in found.items() if value}

@@ -1,4 +1,5 @@
-"""What pages may ask of a broker, which a browser lets ask any address with the rights of the machine it runs on."""
+"""Decides which pages may send requests to the broker: a browser lets any page reach any address, with the rights of
+the machine it runs on."""
 
 from __future__ import annotations
 
@@ -17,28 +18,30 @@ logger = logging.getLogger(__name__)
 METHODS = "GET, POST, DELETE, OPTIONS"
 ALLOWED_HEADERS = "Authorization, Content-Type, Last-Event-ID, Saps-*"
 PREFLIGHT = 600
-"""Seconds for which a browser may remember what it was allowed."""
+"""Seconds for which a browser may cache the answer to a preflight."""
 TOLD = 100
-"""Origins that were refused, of which the log has a line each."""
+"""Most refused origins that the log names, once each."""
 OPEN = ("/mqtt", "/healthz", "/readyz")
-"""Paths that are not guarded here: they look themselves, or have nothing to tell."""
+"""Paths without a check here: they check the origin themselves, or reveal nothing."""
 
 
 class Origins:
-    """Decides for a Web port."""
+    """Checks the origins of requests at a Web port, and counts refusals."""
 
     def __init__(self, origins: tuple[str, ...]) -> None:
-        """`origins`: of pages elsewhere that may ask; ``*``: all."""
+        """`origins`: foreign origins whose pages may send requests; ``*`` for all."""
         self._origins = origins
         self.refused = 0
-        """Requests of pages that may not ask."""
+        """Requests refused because of their page's origin."""
         self._told: set[str] = set()
         self._hosts = {urlsplit(origin).netloc for origin in origins}
 
     def answer(self, request: web.Request) -> web.Response | None:
-        """The answer to a browser's question what it may ask (a preflight); None: go on. Raises `ProblemError`.
+        """Check a request. Returns the answer to a preflight, or None if the request may be handled. Raises
+        `ProblemError` (403 for a foreign page, 421 for an unknown host name).
 
-        A page of the name that was asked may go on with a password: one whose name was pointed here has none.
+        A page whose origin is the requested host is admitted if it sends credentials. After DNS rebinding, a foreign
+        page has the right name, but no password.
         """
         if request.path in OPEN:
             return None
@@ -61,7 +64,8 @@ class Origins:
         return None
 
     def allows(self, origin: str | None, host: str) -> bool:
-        """May a page of this origin attach, which has asked `host`? If not, it is counted, and the log says so once."""
+        """Return whether a page of this origin may send requests to `host`. Counts a refusal, and logs each origin's
+        first one."""
         if origin_allowed(origin, host, self._origins):
             return True
         self.refused += 1
@@ -73,7 +77,7 @@ class Origins:
         return False
 
     async def tell(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Let a page of another origin that may ask read the answer."""
+        """Add the headers that let a page of an allowed foreign origin read the answer (CORS)."""
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and ("*" in self._origins or origin in self._origins):
             response.headers[hdrs.ACCESS_CONTROL_ALLOW_ORIGIN] = origin
@@ -81,8 +85,8 @@ class Origins:
             response.headers[hdrs.VARY] = hdrs.ORIGIN
 
     def _rebound(self, request: web.Request) -> bool:
-        """May this be a page whose own name was pointed here (DNS rebinding)? It would have the trust in loopback,
-        but no password."""
+        """Return whether the request may come from a page after DNS rebinding: it comes over loopback, names an unknown
+        host, and has no password. Such a page must not get the rights of loopback."""
         peer = request.get_extra_info("peername")
         local = isinstance(peer, tuple) and is_loopback(str(peer[0]))
         named = not _is_literal(_parts(f"//{request.host}").hostname or "") and request.host not in self._hosts
@@ -90,10 +94,11 @@ class Origins:
 
 
 def origin_allowed(origin: str | None, host: str, origins: tuple[str, ...]) -> bool:
-    """May a page of this origin attach? `host`: whom the browser believes to have asked, with the port.
+    """Return whether a page of this origin may send requests. `host`: header Host, with the port. `origins`: as in
+    `Origins`.
 
-    Any page can open a WebSocket to any address, with the rights of the machine it is looked at from. A page counts as
-    this broker's own only by an IP address or as localhost: a foreign name may have been pointed here.
+    Any page can open a WebSocket to any address, with the rights of the machine that shows the page. A page counts as
+    the broker's own only by an IP address or as localhost: a foreign DNS name may point to the broker.
     """
     if origin is None or "*" in origins or origin in origins:
         return True
@@ -102,7 +107,7 @@ def origin_allowed(origin: str | None, host: str, origins: tuple[str, ...]) -> b
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of what should be a URL; nothing in them if it is none."""
+    """Return the parts of a URL, all empty if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The parameters of a query: only known ones, each checked, and the fault named."""
+"""Reads the parameters of a query: admits only known ones, checks each, and names the fault."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from saps.frontend.web.http.problems import ProblemError
 
 
 class Parameters:
-    """What was asked, from the query; `headers` may say it too, as ``Saps-Name``. All raise `ProblemError`."""
+    """The parameters of a request. All methods raise `ProblemError` (400) for an invalid value."""
 
     def __init__(self, request: web.Request, known: Sequence[str], headers: Sequence[str] = ()) -> None:
+        """`known`: names permitted in the query. `headers`: names that may also be given as a header ``Saps-Name``.
+        Raises `ProblemError` for an unknown parameter."""
         for name in request.query:
             if name not in known:
                 there_are = f"there are: {', '.join(known)}" if known else "there are none"
@@ -21,22 +23,22 @@ class Parameters:
         self._headers = {n: value for n in headers if (value := request.headers.get(f"Saps-{n}")) is not None}
 
     def all(self, name: str) -> list[str]:
-        """All values, in the order given."""
+        """Return all values of a parameter in the query, in their order."""
         return list(self._query.getall(name, []))
 
     def get(self, name: str) -> str | None:
-        """The value, None if it is not given."""
+        """Return the value from the query or else the header, or None if it is not given."""
         values = self._query.getall(name, [])
         if len(values) > 1:
             raise ProblemError(400, "Bad parameter", "it is given more than once", field=name)
         return values[0] if values else self._headers.get(name)
 
     def text(self, name: str) -> str:
-        """The value, empty if it is not given."""
+        """Return the value, or an empty text if it is not given."""
         return self.get(name) or ""
 
     def number(self, name: str, most: int, *, least: int = 0) -> int | None:
-        """A whole number from `least` to `most`."""
+        """Return the value as an integer from `least` to `most`, or None if it is not given."""
         text = self.get(name)
         if text is None:
             return None
@@ -45,7 +47,7 @@ class Parameters:
         return int(text)
 
     def flag(self, name: str) -> bool:
-        """``true`` or ``1``; false if it is not given."""
+        """Return whether the value is ``true`` or ``1``; False if it is not given."""
         text = self.get(name)
         if text not in (None, "true", "false", "1", "0"):
             raise ProblemError(400, "Bad parameter", f"{text!r} is neither true nor false", field=name)

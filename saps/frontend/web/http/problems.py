@@ -1,4 +1,4 @@
-"""How the Web frontend says no: problem details (RFC 9457), and the status that goes with each reason of MQTT."""
+"""Error answers of the Web frontend: problem details (RFC 9457), and the HTTP status of each MQTT reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STATUS = {
     Reason.QUOTA_EXCEEDED: 429,
     Reason.CONNECTION_RATE_EXCEEDED: 429,
 }
-"""The status of an answer by the reason the connection machine gave; 500 for any other."""
+"""HTTP status by the connection machine's reason; 500 for all other reasons."""
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -40,34 +40,35 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int
     detail: str | None = None
     field: str | None = None
-    """What of the request is wrong: the name of a parameter, a header, a member of the body."""
+    """Name of the parameter, header or member of the body that is wrong."""
     reason: int | None = None
-    """The reason code of MQTT 5.0 (2.4) an MQTT client would have been told."""
+    """The reason code that an MQTT client would have received (MQTT 5.0, 2.4)."""
 
 
 class ProblemError(Exception):
-    """A request is answered by a problem."""
+    """Raised by handlers to answer a request with a problem."""
 
     def __init__(self, status: int, title: str, detail: str | None = None, **more: Any) -> None:
+        """`more`: further fields of `Problem`."""
         super().__init__(title)
         self.problem = Problem(status=status, title=title, detail=detail, **more)
 
 
 def refused(reason: int, detail: str | None = None) -> ProblemError:
-    """The problem for a reason of 0x80 and above."""
+    """Return the error for an MQTT reason of 0x80 and above."""
     known = Reason(reason) if reason in Reason._value2member_map_ else Reason.UNSPECIFIED_ERROR
     return ProblemError(STATUS.get(known, 500), words(known), detail, reason=int(reason))
 
 
 def words(reason: int) -> str:
-    """A reason as text: ``not authorized``."""
+    """Return an MQTT reason as text, such as ``not authorized``."""
     if reason in Reason._value2member_map_:
         return Reason(reason).name.lower().replace("_", " ")
     return f"reason 0x{reason:02x}"
 
 
 def answer_problem(problem: Problem, headers: dict[str, str] | None = None) -> web.Response:
-    """The problem as an answer; a 401 asks for a name and a password."""
+    """Return a problem as an answer. A 401 asks for name and password; 429 and 503 have a Retry-After of 1 s."""
     found = dict(headers or {})
     if problem.status == 401:
         found["WWW-Authenticate"] = 'Basic realm="saps", charset="UTF-8"'

@@ -1,7 +1,8 @@
-"""Who may see the state of the mesh, and change it: by the rules of MQTT, and by roles.
+"""Decides who may see and change the state of the mesh, by the access rules of MQTT and by roles.
 
-Whoever may receive the topic `TOPIC` is a viewer. Where the ACL file has roles, they say who is more than that; where
-it has none, users and this machine are administrators. What is changed, and who was refused, is recorded.
+A client that may receive the topic `TOPIC` is a viewer. Higher roles come from the ACL file. If the file has no roles,
+all users who are viewers, and anonymous viewers on this machine, are administrators. Changes and refusals are recorded
+in the audit log.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ from saps.operations.audit import LOGIN, Audit
 from saps.operations.roles import Role
 
 TOPIC = "$SYS/saps/mesh"
-"""Nothing is published to it; the right to receive it is the right to see the state of the mesh."""
+"""The right to receive this topic is the right to see the state of the mesh. Nothing is published to the topic."""
 
 TICKET = 30.0
-"""Seconds for which a ticket is good, once."""
+"""Seconds for which a ticket is valid, for one request."""
 MOST_TICKETS = 1000
+"""Most unused tickets at a time."""
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """Lets one request in, as ``?ticket=``."""
+    """A ticket that admits one request, as ``?ticket=``."""
 
     ticket: str
     user: str | None
@@ -44,42 +46,44 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Visitor(NamedTuple):
-    """Who asks."""
+    """The client that sends a request."""
 
     user: str | None
-    """None: an anonymous client."""
+    """The user; None for an anonymous client."""
     role: Role
     address: str
-    """From where."""
+    """The client's address and port."""
     ends: float = inf
-    """When its login does, in seconds since the epoch."""
+    """End of the login in seconds since the epoch."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CHANGED = web.RequestKey("changed", dict[str, Any])
-"""Key of a request: what its handler adds to the entry in the audit log."""
+"""Key of a request: fields that its handler adds to the audit log's entry."""
 
 
 VISITOR = web.RequestKey("visitor", Visitor)
-"""Key of a request: who asks."""
+"""Key of a request: its visitor."""
 
 
 def changed(request: web.Request, **more: object) -> None:
-    """Have the audit log say more about a request: `saps.operations.audit.Entry`."""
+    """Add fields of `saps.operations.audit.Entry` to the audit log's entry for a request."""
     request[CHANGED] = more
 
 
 class Visitors:
-    """Looks at each request. Without a guard everyone may see everything."""
+    """Authorizes each request. Without a guard, everyone may see everything, and clients on this machine may change
+    everything."""
 
     def __init__(self, access: AccessControl | None, audit: Audit | None = None) -> None:
         self._access = access
         self._audit = audit
         self._tickets: dict[str, tuple[float, Visitor]] = {}
-        """Until when, and whose."""
+        """Expiry by the monotonic clock, and visitor, of each unused ticket."""
 
     async def login(self, request: web.Request) -> web.Response:
-        """A ticket for one WebSocket, to which a page cannot give a name and a password."""
+        """Answer with a ticket for one WebSocket, as a page cannot send a name and a password with a WebSocket. Raises
+        `ProblemError`."""
         visitor = await self.admit(request)
         now = time.monotonic()
         self._tickets = {ticket: held for ticket, held in self._tickets.items() if held[0] > now}
@@ -92,14 +96,14 @@ class Visitors:
         return answer(Ticket(ticket=ticket, user=visitor.user, role=visitor.role.word))
 
     def only(self, handler: Handler, role: Role = Role.VIEWER) -> Handler:
-        """The handler, for those who have this role: it changes nothing."""
+        """Return a handler that admits only visitors with this role. For requests that change nothing."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             request[VISITOR] = visitor = await self.admit(request)
             self._demand(visitor, role)
             if visitor.ends == inf or request.transport is None:
                 return await handler(request)
-            left = visitor.ends - time.time()  # a page that is kept up to date is cut off
+            left = visitor.ends - time.time()  # a page with a live connection is cut off when the login ends
             end = asyncio.get_running_loop().call_later(left, request.transport.abort)
             try:
                 return await handler(request)
@@ -109,7 +113,8 @@ class Visitors:
         return guarded
 
     def changes(self, what: str, handler: Handler, role: Role = Role.OPERATOR) -> Handler:
-        """The handler, for those who have this role: it changes something, which is recorded as `what`."""
+        """Return a handler that admits only visitors with this role. For requests that change something: the audit log
+        records the change, or the refusal, as `what`."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             visitor = await self.admit(request)
@@ -127,11 +132,11 @@ class Visitors:
         return guarded
 
     def note(self, request: web.Request, what: str, **more: Any) -> None:
-        """Have the audit log know of a request that changes nothing, and is not for everybody to make."""
+        """Record in the audit log a request that changes nothing but needs a role. `more`: fields of the entry."""
         self._record(what, request[VISITOR], **more)
 
     def _demand(self, visitor: Visitor, role: Role) -> None:
-        """Raises `ProblemError` for those who do not have it."""
+        """Raise `ProblemError` unless the visitor has the role: 401 for an anonymous one, 403 for a user."""
         if visitor.role >= role:
             return
         if visitor.user is None:
@@ -147,7 +152,8 @@ class Visitors:
             self._audit.record(what, who=visitor.user, role=visitor.role.word, source=visitor.address, **more)
 
     async def admit(self, request: web.Request) -> Visitor:
-        """Who asks. Raises `ProblemError` if it may not see the state of the mesh."""
+        """Return the visitor that sends a request, by its ticket or its credentials. Raises `ProblemError` if the
+        visitor may not see the state of the mesh."""
         guard = self._access.guard if self._access is not None else None
         peer = request.get_extra_info("peername")
         if guard is None or self._access is None:
@@ -184,7 +190,7 @@ class Visitors:
 
 
 def _role(guard: Guard, user: str | None, loopback: bool, sees: bool) -> Role:
-    """`sees`: it may receive `TOPIC`."""
+    """Return a visitor's role. `sees`: whether the visitor may receive `TOPIC`."""
     policy = guard.access.policy
     viewer = Role.VIEWER if sees else Role.NONE
     if policy is not None and policy.roles is not None:
