@@ -1,1 +1,1 @@
-"""The controller as a pure machine; its driver and its program."""
+"""The controller as a pure machine, with its driver and its program."""

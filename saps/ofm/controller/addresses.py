@@ -1,7 +1,7 @@
-"""OFM addresses `<IP:port>`: their pool, preregistered as a range, and who has which (SAPS 2016, 3.1.1).
+"""Manages OFM addresses `<IP:port>`: their pool, preregistered as a range, and their owners (SAPS 2016, 3.1.1).
 
-A topic's address follows from its name, so that controllers that start from nothing tend to give the same one; and an
-address that was given back is unlikely to go to another topic while packets to it are still on their way.
+A topic's address follows from its name, so controllers that start from nothing tend to assign the same one. A released
+address is unlikely to go to another topic while packets to it are still on their way.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from typing import NamedTuple, TypeAlias
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LARGEST_POOL = 1 << 28
-"""Addresses at most in a pool: each has a number, of which the planner makes a 32-bit group id."""
+"""Most addresses in a pool. Each has a number, which the planner turns into a 32-bit group id."""
 
 _RANGE = re.compile(r"^(?:\[(?P<six>[^\]]*)\]|(?P<four>[^:\[\]]*)):(?P<first>\d+)(?:-(?P<last>\d+))?$")
 
 
 class OfmAddress(NamedTuple):
-    """Where publishers send a topic's packets to. `ip` is in its canonical text form."""
+    """The destination of a topic's packets. `ip` is in its canonical text form."""
 
     ip: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> OfmAddress:
-        """The inverse of `str`: `239.77.0.1:5000` or `[ff05::1]:5000`. Raises `ValueError`."""
+        """Return the address in a text, the inverse of `str`: `239.77.0.1:5000` or `[ff05::1]:5000`. Raises
+        `ValueError`."""
         ip, colon, port = text.rpartition(":")
         if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
             raise ValueError(f"not an OFM address <IP:port>: {text!r}")
@@ -50,7 +51,8 @@ class AddressRange:
 
     @classmethod
     def parse(cls, text: str) -> AddressRange:
-        """From `239.77.0.0/16:5000-5999` or `[ff05:77::/112]:5000`. Raises `ValueError` that says what is wrong."""
+        """Return the range in a text: `239.77.0.0/16:5000-5999` or `[ff05:77::/112]:5000`. Raises `ValueError` that
+        says what is wrong."""
         found = _RANGE.match(text.strip())
         if found is None:
             raise ValueError(f"OFM range {text!r}: expected NETWORK:PORT or NETWORK:FIRST-LAST, IPv6 in brackets")
@@ -70,21 +72,22 @@ class AddressRange:
 
     @property
     def ports(self) -> int:
-        """Ports of each IP address."""
+        """Number of ports of each IP address."""
         return self.last - self.first + 1
 
     def __len__(self) -> int:
         return int(self.network.num_addresses) * self.ports
 
     def __getitem__(self, number: int) -> OfmAddress:
-        """The address of this number, from 0."""
+        """Return the address with this number, from 0. Raises `IndexError` beyond the range."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         host, port = divmod(number, self.ports)
         return OfmAddress(str(self.network[host]), self.first + port)
 
     def number(self, address: OfmAddress) -> int:
-        """The inverse of `[]`. Raises `ValueError` for an address outside."""
+        """Return the number of an address, the inverse of `[]`. Raises `ValueError` for an address outside the
+        range."""
         ip = ipaddress.ip_address(address.ip)
         if ip not in self.network or not self.first <= address.port <= self.last:
             raise ValueError(f"{address} is not in {self}")
@@ -96,7 +99,7 @@ class AddressRange:
 
 
 def _refuse_unusable(text: str, network: Network) -> None:
-    """Raises `ValueError` for addresses that hosts or routers treat in a way of their own."""
+    """Check that hosts and routers treat the addresses as ordinary ones. Raises `ValueError` otherwise."""
     for bad, why in (
         ("224.0.0.0/24", "local network control (RFC 5771): routing protocols use it"),
         ("127.0.0.0/8", "loopback: never leaves the host"),
@@ -113,28 +116,27 @@ def _refuse_unusable(text: str, network: Network) -> None:
 
 
 class PoolExhaustedError(Exception):
-    """Every address of the pool is taken."""
+    """A pool without a free address."""
 
 
 class AddressPool:
-    """Who has which address of the range. An owner (a topic, or a topic's next tree) has at most one."""
+    """The owners of the addresses of a range. An owner (a topic, or a topic's next tree) has at most one address."""
 
     def __init__(self, addresses: AddressRange) -> None:
         self.range = addresses
         self._by_owner: dict[str, OfmAddress] = {}
         self._owners: dict[OfmAddress, str] = {}
         self._numbers: dict[OfmAddress, int] = {}
-        """Of addresses that are taken."""
+        """Numbers of the addresses in use."""
 
     @classmethod
     def parse(cls, text: str) -> AddressPool:
-        """An empty pool over the range. Raises `ValueError`."""
+        """Return an empty pool over the range in a text. Raises `ValueError`."""
         return cls(AddressRange.parse(text))
 
     def allocate(self, owner: str) -> OfmAddress:
-        """The owner's address; a free one if it has none: that of its name's hash, or the next free one after it.
-
-        Raises `PoolExhaustedError`."""
+        """Return the owner's address. An owner without one gets the address of its name's hash, or the next free one
+        after it. Raises `PoolExhaustedError`."""
         if (held := self._by_owner.get(owner)) is not None:
             return held
         size = len(self.range)
@@ -146,9 +148,10 @@ class AddressPool:
         return self._give(owner, self.range[(start + step) % size])
 
     def reserve(self, owner: str, address: OfmAddress) -> None:
-        """The owner has this address already, as a controller learns after its restart.
+        """Give the owner this address, which it had before a restart of the controller.
 
-        Raises `ValueError` if the address is outside the range, or it or the owner is taken otherwise."""
+        Raises `ValueError` if the address is outside the range or belongs to another owner, or if the owner has another
+        address."""
         self.range.number(address)
         if self._owners.get(address, owner) != owner:
             raise ValueError(f"{address} belongs to {self._owners[address]!r}")
@@ -157,26 +160,27 @@ class AddressPool:
         self._give(owner, address)
 
     def release(self, owner: str) -> OfmAddress | None:
-        """The owner gives its address back; None if it has none."""
+        """Release the owner's address. Return it, or None if the owner has none."""
         address = self._by_owner.pop(owner, None)
         if address is not None:
             del self._owners[address], self._numbers[address]
         return address
 
     def exchange(self, one: str, other: str) -> None:
-        """Two owners exchange their addresses. Raises `KeyError`."""
+        """Exchange the addresses of two owners. Raises `KeyError` if one has none."""
         first, second = self._by_owner[one], self._by_owner[other]
         self._give(one, second)
         self._give(other, first)
 
     def number(self, address: OfmAddress) -> int:
-        """The address's number in the range, the same after every restart. Raises `ValueError`."""
+        """Return the address's number in the range, the same after every restart. Raises `ValueError` for an address
+        outside the range."""
         known = self._numbers.get(address)
         return self.range.number(address) if known is None else known
 
     @property
     def held(self) -> Mapping[str, OfmAddress]:
-        """Address of every owner."""
+        """The address of every owner."""
         return self._by_owner
 
     def _give(self, owner: str, address: OfmAddress) -> OfmAddress:

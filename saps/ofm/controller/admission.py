@@ -1,7 +1,8 @@
-"""From an intent for an OFM to the plan that it heads for: its address, its tree, and whether the switches have room.
+"""Turns an intent for an OFM into its next plan: chooses its address and its tree, and checks that the switches have
+room.
 
-What there is already is kept as far as it can be: the tree in force is grown and mended (`growth`), and after a restart
-of the controller the one that the switches hold is taken over (`adopt`).
+Existing trees are kept as far as possible. The tree in force is grown and mended (`growth`). After a restart of the
+controller, the tree that the switches hold is adopted (`adopt`).
 """
 
 from __future__ import annotations
@@ -32,58 +33,60 @@ from saps.ofm.trees.growth import grown, reachable
 from saps.ofm.trees.tree import Planners, SharedTree, Tree
 
 SHARE = 0.1
-"""Of all trees, how many may move in a minute. More: sooner even, more changes of tables."""
+"""Most trees that may move in a minute, as a share of all. A larger share balances sooner and changes more tables."""
 OVERLAP = 30.0
-"""Seconds for which a former tree stays. More: entries are used longer; it must be more than OFGate's lease."""
+"""Seconds for which a former tree stays, longer than OFGate's lease. A larger value uses entries for longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the controller goes by."""
+    """The rules that the controller follows."""
 
     pool: str
-    """The range of OFM addresses."""
+    """Range of OFM addresses."""
     loopback: Loopback
     budget: Budget
     budgets: dict[int, Budget] = field(default_factory=dict)
-    """Of switches that have one of their own."""
+    """Budgets of switches that differ from the default."""
     per_port: bool = True
     """See `plan.Ofm`."""
     limit: int = 0
     """See `plan.Ofm`. Not with `coding`."""
     coding: Coding | None = None
-    """Addresses are the codes of topics, and entries serve many of them; `pool` and `per_port` mean nothing then. None:
-    each OFM has an address of the pool."""
+    """How topics are coded as addresses, so that entries serve many of them; then `pool` and `per_port` have no effect.
+    None: each OFM has an address of the pool."""
     spread: bool = False
-    """One topic's traffic is spread over parallel links (`parallel`). Not with `coding`, nor without `per_port`."""
+    """Whether one topic's traffic is spread over parallel links (`parallel`). Not with `coding`, nor without
+    `per_port`."""
     failover: bool = False
-    """With `spread`: it is not spread, but takes the first of them that is up."""
+    """Whether, with `spread`, all traffic takes the first parallel link that is up."""
     move_share: float = SHARE
-    """Of all trees, how many may move in a minute (`moves`)."""
+    """Most trees that may move in a minute, as a share of all (`moves`)."""
     move_overlap: float = OVERLAP
     """Seconds for which a former tree stays."""
     planes: int = 4
-    """Of stateless delivery, at most; 0: there is none. Not with `coding`."""
+    """Most planes of stateless delivery; 0: no stateless delivery. Not with `coding`."""
 
 
 class NotAdmittedError(Exception):
-    """An intent cannot be fulfilled now, for the reason given: no address is free, a switch has no room, or a broker's
-    address is of another IP version."""
+    """An intent that cannot be fulfilled now. The text gives the reason: no free address, no room in a switch, a
+    broker's address of another IP version, or a policy."""
 
 
 def service_of(priority: int | None) -> Service:
-    """How the network treats a priority: the class selector of that number (RFC 2474, 4.2.2), and the queue."""
+    """Return the treatment of a priority: the class selector of that number (RFC 2474, 4.2.2), and the queue."""
     return Service() if priority is None else Service(dscp=8 * priority, queue=priority)
 
 
 class Admission:
-    """Addresses and budgets, and who has what of them."""
+    """The addresses and budgets, and their use by OFMs."""
 
     def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
-        """Raises `ValueError` for a range that cannot be used."""
+        """`planner` decides on trees; None: a `SharedTree`. `traffic` holds capacities and demands. Raises `ValueError`
+        for an unusable range."""
         self.rules = rules
         self.traffic = traffic or Traffic()
-        """What the planner, if it cares, goes by."""
+        """Capacities and demands, for planners that consider them."""
         self.pool: AddressPool | CodedPool
         if rules.coding is None:
             self.pool = AddressPool.parse(rules.pool)
@@ -96,35 +99,36 @@ class Admission:
         self._topics: dict[Part, str] = {}
 
     def baseline(self) -> Tables:
-        """What every switch shall hold beside the base flows: the guard of the range."""
+        """Return what every switch shall hold beside the base flows: the guard of the range."""
         base = {flow.name for flow in BASE_FLOWS}
         guards = baseline([self.pool.range.network])
         return Tables({name: flow for name, flow in guards.flows.items() if name not in base})
 
     def switch_state(self, baseline: Tables) -> AnySwitchState:
-        """What keeps one switch's tables."""
+        """Return the state of one switch's tables."""
         return SharedSwitchState(baseline, self.pool) if isinstance(self.pool, CodedPool) else SwitchState(baseline)
 
     def informed(self, record: Record, network: Network) -> list[int]:
-        """The switches that must know of an OFM before its tree is made: where addresses are codes, all. An entry for
-        topics beside it may be for it as well, as long as nobody says that it is there."""
+        """Return the switches that must know of an OFM before its tree is made. With coded addresses these are all
+        switches: an aggregated entry for neighbouring topics may match the OFM's packets, too, until the switch knows
+        of the OFM."""
         return sorted(network.switch_states) if isinstance(self.pool, CodedPool) and not record.held else []
 
     def topic(self, part: Part) -> str | None:
-        """Whose entries these are."""
+        """Return the topic, or the owner of a second tree, that a part belongs to; None if unknown."""
         return self._topics.get(part)
 
     def part(self, record: Record) -> Part:
-        """The entries of an OFM that has an address."""
+        """Return the part of an OFM that has an address."""
         assert record.address is not None
         return GROUPS | self.pool.number(record.address)
 
     def choose(self, record: Record, intent: Intent, network: Network) -> Plan | None:
-        """The plan that an OFM heads for, admitted to the ledger; it must not be busy. None: there is nothing better
-        than what it has, or it is too early to tell. A plan that is found in the switches becomes the record's, as if
-        it had been in force all the time. Raises `NotAdmittedError`."""
-        # Until all has been seen, what it had before a restart is better than a part of it, or than another tree over
-        # what is found so far; and hosts may seem to be behind a port whose link is not found yet.
+        """Return the next plan of an OFM that is not busy, admitted to the ledger. None: nothing is better than the
+        present plan, or it is too early to decide. A plan found in the switches becomes the record's, as if it had been
+        in force all the time. Raises `NotAdmittedError`."""
+        # Until everything has been seen, the tree from before a restart is better than a part of it, or than another
+        # tree over what is found so far. Hosts may seem to be behind a port whose link is not found yet.
         early = record.plan is None and not network.settled
         if early and not network.all_read:
             record.lost = tuple(sorted(intent.members - reachable(network.topology, intent.members)))
@@ -163,8 +167,8 @@ class Admission:
         return made
 
     def _as_wished(self, record: Record, intent: Intent, topology: Topology) -> bool:
-        """Is the plan in force that of the intent, along links that are whole? Where traffic is spread over parallel
-        links, there may be more of them than are used."""
+        """Return whether the plan in force is that of the intent, along intact links. A tree that spreads its traffic
+        is never taken as such, since there may be more parallel links than it uses."""
         plan = record.plan
         return (
             plan is not None
@@ -176,7 +180,7 @@ class Admission:
         )
 
     def stands(self, record: Record, topology: Topology) -> bool:
-        """Can the tree in force carry packets, and may it?"""
+        """Return whether the tree in force can and may carry packets."""
         assert record.plan is not None
         try:
             return record.plan.tree.intact(self.barriers.around(record.topic, topology))
@@ -184,7 +188,7 @@ class Admission:
             return False
 
     def resume(self, record: Record, intent: Intent, address: OfmAddress, tree: Tree) -> None:
-        """Takes over the plan of an earlier run, unless its address is not ours any more or there is no room."""
+        """Take over the plan of an earlier run, unless its address is out of the range or a switch lacks the room."""
         try:
             self.pool.reserve(record.topic, address)
             record.address = address
@@ -196,8 +200,9 @@ class Admission:
         record.plan, record.held = made, dict(made.tables)
 
     def beside(self, record: Record, second: Record, tree: Tree, topology: Topology) -> Plan:
-        """The plan of a second tree for an OFM, under an address of its own, admitted to the ledger; from now on the
-        planner goes by this tree. `topology`: what may carry it. Raises `NotAdmittedError`: nothing has changed."""
+        """Return the plan of a second tree for an OFM, under an address of its own, admitted to the ledger. From now on
+        the planner counts this tree. `topology` is the network that may carry it. Raises `NotAdmittedError`; then
+        nothing has changed."""
         assert record.intent is not None
         assert record.plan is not None
         try:
@@ -211,7 +216,7 @@ class Admission:
         return made
 
     def exchange(self, record: Record, second: Record) -> None:
-        """The second tree of an OFM is the first from now on, and the other way round."""
+        """Exchange the first and the second tree of an OFM."""
         self.pool.exchange(record.topic, second.topic)
         record.address, second.address = second.address, record.address
         record.plan, second.plan = second.plan, record.plan
@@ -220,7 +225,7 @@ class Admission:
             self._topics[self.part(each)] = each.topic
 
     def release(self, record: Record) -> bool:
-        """Nothing of an OFM is left anywhere: its address and its room are free. Says whether it had any room."""
+        """Free the address and the room of an OFM that has left the switches. Return whether it had any room."""
         self.planner.adopted(record.topic, None)
         if record.address is None:
             return False
@@ -232,22 +237,23 @@ class Admission:
         return had
 
     def _widened(self, topology: Topology, tree: Tree, former: Tree | None = None) -> Tree:
-        """The tree over parallel links, if that is wanted."""
+        """Return the tree over parallel links if the rules want that."""
         return widened(topology, tree, former) if self.rules.spread and self.rules.per_port else tree
 
     def _weighed(self, ofm: Ofm, tree: Tree) -> Ofm:
-        """The same, with the weights of the links over which a tree's traffic is spread."""
+        """Return the OFM with the weights of the links over which a tree's traffic is spread."""
         if not tree.spread or ofm.failover:
             return ofm
         return replace(ofm, weights=weights(tree, self.traffic.capacity))
 
     def _guessed(self, ofm: Ofm, network: Network) -> Ofm:
-        """The same, with the weights that any links may have over which an earlier run has spread traffic."""
+        """Return the OFM with the weights that any links may have over which an earlier run has spread traffic."""
         links = frozenset(network.topology.links) if self.rules.spread else frozenset()
         return self._weighed(ofm, Tree(links, spread=links))
 
     def _ofm(self, record: Record, intent: Intent) -> Ofm:
-        """What the OFM's flows have in common; it gets an address if it has none. Raises `PoolExhaustedError`."""
+        """Return what the OFM's flows have in common. An OFM without an address gets one. Raises `PoolExhaustedError`
+        and `TopicRefusedError`."""
         if record.address is None:
             record.address = self.pool.allocate(record.topic)
         self._topics[self.part(record)] = record.topic

@@ -1,8 +1,8 @@
-"""OFM addresses that are the topics' codes (SDNPS 2016, 3.2): an `AddressPool` in all it shows.
+"""Manages OFM addresses that are the topics' codes (SDNPS 2016, 3.2), with the interface of `AddressPool`.
 
-A topic must be registered, or stand below an open prefix, to get one; what is refused is refused with its reason. The
-word of a topic is the same on all ports: a second tree of the topic, or in the published code another topic with the
-same word, has another port.
+To get an address, a topic must be registered, or stand below an open prefix; a refusal names its reason. The word of a
+topic is the same on all ports. So a second tree of the topic gets another port, and in the published code so does
+another topic with the same word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from saps.ofm.topics.sibling import SiblingCode
 from saps.ofm.topics.tree import father_of
 
 CodeName: TypeAlias = Literal["delimited", "published"]
-"""Codes that a running controller can have: a weighted one changes addresses that are in use."""
+"""Codes that a running controller can have. Weighted codes are excluded, since they change addresses that are in
+use."""
 _NUMBERS = 1 << 28
 
 
@@ -35,17 +36,18 @@ class Coding:
     code: CodeName = "delimited"
     first: int = 5000
     last: int = 5003
-    """UDP ports; a moving tree needs two, and in the published code each topic with the same word one more."""
+    """UDP ports, first and last. A moving tree needs two; in the published code, each further topic with the same word
+    needs one more."""
     topics: tuple[str, ...] = ()
-    """Registered from the start, in this order."""
+    """Topics registered from the start, in this order."""
     quotas: tuple[Quota, ...] = (Quota(open=True),)
 
 
 class CodedPool:
-    """Who has which address. An owner is a topic, or a topic's second tree (`moves.second_of`)."""
+    """The owners of coded addresses. An owner is a topic, or a topic's second tree (`moves.second_of`)."""
 
     def __init__(self, coding: Coding) -> None:
-        """Raises `TopicRefusedError` if a topic that shall be registered breaks a quota."""
+        """Register the topics of `coding`. Raises `TopicRefusedError` if one of them breaks a quota."""
         self.range = AddressRange(RANGE, coding.first, coding.last)
         self._coding = coding
         self.registry = Registry(coding.quotas)
@@ -59,13 +61,13 @@ class CodedPool:
         self._numbers: dict[OfmAddress, int] = {}
         self._last = 0
         self.words: dict[int, Coded] = {}
-        """Of all addresses that somebody has, by group id."""
+        """Codes of all addresses in use, by group id."""
         self.version = 0
-        """Counts the changes of `words`."""
+        """Number of changes of `words`."""
 
     def allocate(self, owner: str) -> OfmAddress:
-        """The owner's address; a new one if it has none. Raises `PoolExhaustedError` if all ports of the word are
-        taken, `TopicRefusedError` if the topic may not be used."""
+        """Return the owner's address; an owner without one gets a new one. Raises `PoolExhaustedError` if all ports of
+        the word are taken, `TopicRefusedError` if the topic may not be used."""
         if (held := self._by_owner.get(owner)) is not None:
             return held
         topic = owner.removesuffix("\0")
@@ -78,9 +80,11 @@ class CodedPool:
         raise PoolExhaustedError(f"{ip}, the code of {topic!r}, is in use on all ports")
 
     def reserve(self, owner: str, address: OfmAddress) -> None:
-        """The owner has this address already. Its topic gets back the numbers that the address is made of.
+        """Give the owner this address, which it had before. Its topic gets back the numbers that the address consists
+        of.
 
-        Raises `ValueError` if that cannot be, as with the published code, where an address does not say them."""
+        Raises `ValueError` if that is impossible, as with the published code, whose addresses do not reveal the
+        numbers."""
         ip = ipaddress.IPv6Address(address.ip)
         if ip not in RANGE or not self.range.first <= address.port <= self.range.last:
             raise ValueError(f"{address} is not in {self.range}")
@@ -95,8 +99,8 @@ class CodedPool:
         self._give(owner, address)
 
     def release(self, owner: str) -> OfmAddress | None:
-        """The owner gives its address back; None if it has none. A topic that was only registered because it was used
-        is not registered any more."""
+        """Release the owner's address. Return it, or None if the owner has none. A topic that was registered only by
+        its use is removed."""
         address = self._by_owner.pop(owner, None)
         if address is not None:
             del self._owners[address]
@@ -112,7 +116,8 @@ class CodedPool:
         self._owners |= {second: one, first: other}
 
     def number(self, address: OfmAddress) -> int:
-        """A number of an address that is in use: the same for as long as it is. Raises `KeyError`."""
+        """Return the number of an address in use, which stays the same as long as the address is in use. Raises
+        `KeyError` for any other address."""
         return self._numbers[address]
 
     @property
@@ -130,8 +135,8 @@ class CodedPool:
         return address
 
     def _forget(self, topic: str) -> None:
-        """Takes a topic out of the tree, and those above it, as far as nobody needs them. With the published code they
-        stay: later siblings would get other addresses."""
+        """Remove a topic from the tree, and those above it, as far as nobody needs them. With the published code they
+        stay, since later siblings would get other addresses."""
         at: str | None = topic
         while at is not None and at in self.registry.tree and isinstance(self.code, DelimitedCode):
             used = at in self._by_owner or f"{at}\0" in self._by_owner

@@ -1,6 +1,7 @@
-"""Which OFMs a piece of news is about: those that use the link, the switch or the host, and those that wait for more.
+"""Finds the OFMs that a piece of news affects: those that use the link, the switch or the host, and those that wait for
+more.
 
-So that an event costs what it touches, not what there is.
+So the cost of an event depends on what it touches, not on the size of the network.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from saps.ofm.network.topology import Port, Topology
 from saps.ofm.trees.tree import pair_of
 
 _WANTING = "more"
-"""The key of OFMs without all that is wished for: any change of the network may bring it."""
+"""Key of OFMs without all that is wanted: any change of the network may bring it."""
 
 
 class Concerns:
-    """What each OFM depends on: switches by datapath id, pairs of neighbours, hosts by MAC address. The names are those
+    """The dependencies of each OFM: switches by datapath id, pairs of neighbours, hosts by MAC address. Names are those
     of records: topics, and owners of second trees."""
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class Concerns:
         self._names: dict[Hashable, dict[str, None]] = {}
 
     def update(self, name: str, record: Record | None) -> None:
-        """An OFM is like this now; None: there is none."""
+        """Update the dependencies of an OFM; None: the OFM has ended."""
         before = self._keys.get(name, frozenset())
         now = _keys(record) if record is not None else frozenset()
         for key in before - now:
@@ -49,17 +50,17 @@ class Concerns:
             del self._keys[name]
 
     def at(self, dpid: int) -> list[str]:
-        """Those that have, or will have, a part at a switch."""
+        """Return the names of OFMs that have, or will have, a part at a switch."""
         return list(self._names.get(dpid, ()))
 
     @property
     def wanting(self) -> list[str]:
-        """Those that have not all that is wished for."""
+        """The names of OFMs that lack a part of what is wanted."""
         return list(self._names.get(_WANTING, ()))
 
     def about(self, news: News, topology: Topology, known: Callable[[int], bool]) -> list[str]:
-        """Those that may be concerned. To be asked before the news is taken in, and after: it may change what is where.
-        `known`: is it known what a switch holds?"""
+        """Return the names of OFMs that news may affect. Ask before the news is taken in, and again afterwards, since
+        it may change the places of things. `known` returns whether the content of a switch is known."""
         found = dict.fromkeys(self.wanting)
         for key in _about(news, topology, known):
             found |= self._names.get(key, {})
@@ -97,7 +98,7 @@ def _about(news: News, topology: Topology, known: Callable[[int], bool]) -> Iter
 
 
 def _at(port: Port, topology: Topology, known: Callable[[int], bool]) -> Iterator[Hashable]:
-    """What depends on a port. Nothing is waited for at a switch that is away and has no link left."""
+    """Yield what depends on a port. A switch that is away and loses its last link no longer holds up its OFMs."""
     yield from topology.hosts_at(port)
     if (link := topology.trunk(port)) is not None:
         yield pair_of(link)

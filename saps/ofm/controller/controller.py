@@ -1,9 +1,9 @@
-"""The OFC as a machine: intents for OFMs and news of the network in, changes of switches and states of OFMs out.
+"""The OFC as a machine: takes intents for OFMs and news of the network, and returns changes of switches and states of
+OFMs.
 
-For each OFM one plan at a time comes into force (`admission` chooses it), stage by stage (`record`); each switch is
-brought to what all OFMs want there (`network`), so that a switch that comes back, empty or not, is an ordinary case.
-What goes wrong is told in the OFM's state; only what the network cannot do for lack of a path or a budget stays undone,
-until it can.
+For each OFM, one plan at a time comes into force, stage by stage (`record`); `admission` chooses it. Each switch is
+brought to what all OFMs want there (`network`), so a switch that reconnects, empty or not, is an ordinary case.
+Failures are reported in the OFM's state. An intent that lacks a path or a budget waits until it can be fulfilled.
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ from saps.ofm.trees.tree import Planners, Tree
 
 
 class Controller:
-    """The machine; `handle` is all that changes it."""
+    """The machine of the controller; only `handle` changes it."""
 
     def __init__(self, rules: Rules, planner: Planners | None = None, traffic: Traffic | None = None) -> None:
         self.admission = Admission(rules, planner, traffic)
         self.network = Network(self.admission.baseline(), self.admission.switch_state)
         self.records: dict[str, Record] = {}
-        """OFMs that are wished for, or not yet gone, by topic."""
+        """OFMs that are wanted, or not yet gone, by topic."""
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
         self.planes = Planes(self.network, self.admission.ledger, rules)
-        """Of stateless delivery."""
+        """Stateless delivery."""
         self.version = 0
-        """Of the latest state told."""
+        """Version of the latest state told."""
         self._full: dict[int, Room] = {}
-        """Switches that have refused something for lack of room, and are to be read."""
+        """Switches that have refused a change for lack of room and must be read, with the resource they lack."""
         self._stale: dict[str, None] = {}
-        """OFMs that something has happened to, in that order."""
+        """OFMs that something has happened to, oldest first."""
         self._asked: dict[str, None] = {}
-        """Those of them that somebody waits for, or that a switch has refused: they come first."""
+        """OFMs that go first: a caller waits for them, or a switch has refused them."""
         self._concerns = Concerns()
         self.touched: dict[str, None] = {}
-        """OFMs that may be otherwise than when somebody emptied this last; all others are as they were."""
+        """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
         self._effects: list[Effect] = []
 
     # -- what is asked
 
     def state(self, topic: str) -> OfmState:
-        """The state of an OFM."""
+        """Return the state of an OFM, or of stateless delivery."""
         if topic == EVERY_TOPIC:
             return self.planes.state
         record = self.records.get(topic)
@@ -86,12 +86,12 @@ class Controller:
 
     @property
     def missing(self) -> list[BrokerAddress]:
-        """Brokers that are wished for and have not been seen anywhere."""
+        """Wanted brokers that have not been seen anywhere."""
         return self.network.missing
 
     @property
     def topology(self) -> Topology:
-        """The network as it is known."""
+        """The known network."""
         return self.network.topology
 
     @property
@@ -101,19 +101,19 @@ class Controller:
 
     @property
     def ledger(self) -> Ledger:
-        """The use of budgets."""
+        """The use of budgets by plans."""
         return self.admission.ledger
 
     # -- what happens
 
     @property
     def behind(self) -> bool:
-        """OFMs are left that something has happened to: `GoneOn` is due."""
+        """Whether OFMs are left that something has happened to: then `GoneOn` is due."""
         return bool(self._stale)
 
     def handle(self, event: Event, most: int | None = None) -> list[Effect]:
-        """Takes an event in. Gives what is to be done now, in this order. `most`: OFMs that are gone on with, beside
-        those that somebody waits for; the others are left for `GoneOn`. None: all."""
+        """Take in an event. Return the effects to carry out now, in this order. `most` limits the OFMs to advance,
+        beside those that a caller waits for; the others are left for `GoneOn`. None: no limit."""
         match event:
             case Intended(topic, intent) if topic == EVERY_TOPIC:
                 self.planes.wish(None if intent is None else intent.members)
@@ -135,7 +135,7 @@ class Controller:
             case GoneOn():
                 pass
             case Settled():
-                self._run()  # what switches hold of OFMs that wait for their slice is adopted before strangers go
+                self._run()  # adopt what switches hold of OFMs that wait for their slice, before strangers are evicted
                 self._news(event)
             case _:
                 self._news(event)
@@ -163,14 +163,14 @@ class Controller:
         self._asked[topic] = None
 
     def _watch(self, record: Record) -> None:
-        """Has the network keep the places of the brokers that an OFM is concerned with."""
+        """Make the network keep the places of the brokers that an OFM depends on."""
         now, before = record.concerned, record.watched
         self.network.expect(now - before)
         self.network.dismiss(before - now)
         record.watched = now
 
     def _news(self, news: News) -> None:
-        """Something has happened to the network."""
+        """Take in news of the network."""
         self.admission.traffic.hear(news)
         network, switches = self.network, self.topology.switches
         before = self._concerns.about(news, network.topology, network.known)
@@ -178,7 +178,7 @@ class Controller:
             after = self._concerns.about(news, network.topology, network.known)
             self._stale |= dict.fromkeys([*before, *after])
             if self.admission.barriers.policy is not None and switches != self.topology.switches:
-                self._all_stale()  # what a policy says of clusters is about other switches now
+                self._all_stale()  # a policy's clusters now name other switches
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
             if self.ledger.forget(news.dpid):
@@ -202,20 +202,20 @@ class Controller:
         self._effects.append(Read(event.dpid, again=not any(given_up)))
 
     def _give_up(self, topic: str, event: Failed) -> bool:
-        """A switch has refused something of an OFM: it goes. Says whether it was there."""
+        """Give up an OFM of which a switch has refused something. Return whether it had anything to give up."""
         if (second := self.moves.record(topic)) is not None:
             self._asked |= {self.moves.failed(second, self.records): None, topic: None}
             return True
         record = self.records[topic]
         if record.plan is None and not record.busy:
             return False
-        record.abandon()  # also on its way out: a stage that cannot be had must not be waited for
+        record.abandon()  # also while it is being removed: never wait for a stage that a switch refuses
         record.refusal, record.blocked = event.why, event.short in (None, Room.METERS)
-        self._asked[topic] = None  # before the switch is read: else it is asked for the same again
+        self._asked[topic] = None  # advance before the switch is read; otherwise the same change is sent again
         return True
 
     def _read(self, dpid: int, tables: Tables) -> None:
-        """A switch holds this. If it has refused more, that is all it has room for."""
+        """Take in a switch's content. If the switch has refused more, this content shows its limit."""
         other = self.network.read(dpid, tables)
         if BASE in other:
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
@@ -223,7 +223,9 @@ class Controller:
         if not self.network.settled and self.network.all_read:
             self._stale |= dict.fromkeys(self._concerns.wanting)
         if (room := self._full.pop(dpid, None)) is not None:
-            strangers = self.network.switch_state(dpid).strangers  # no plan counts them: they are no room for one
+            strangers = self.network.switch_state(
+                dpid
+            ).strangers  # no plan counts them, so their room is not available to plans
             full = Tables.merged(held for part, held in split(ours(tables)).items() if part not in strangers)
             self.ledger.learn(dpid, room, full, self.network.baseline)
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
@@ -232,8 +234,8 @@ class Controller:
         self._stale |= dict.fromkeys([*self.records, *self.moves.owners])
 
     def _touch(self, parts: Iterable[Part], at: int | None = None) -> None:
-        """Something has happened to these parts. `at`: a batch of this switch is in effect; OFMs whose stage is not
-        over yet have nothing to do."""
+        """Mark the OFMs of these parts as stale. `at` is a switch whose batch is in effect; OFMs that still wait for
+        other switches of their stage are left alone."""
         for part in parts:
             if (topic := self.admission.topic(part)) is None:
                 continue
@@ -247,7 +249,7 @@ class Controller:
     # -- OFMs
 
     def _run(self, most: int | None = None) -> None:
-        """Does what can be done now: stages, plans, and the batches they come to."""
+        """Do what can be done now: advance stages, choose plans, and start the resulting batches."""
         while touched := self.planes.run():
             for dpid in touched:
                 self._start(dpid)
@@ -271,14 +273,14 @@ class Controller:
         self.touched |= concerned
 
     def _start(self, dpid: int) -> None:
-        """Starts the next batch at a switch, if it is idle and has something to do."""
+        """Start the next batch at a switch if it is idle and has something to do."""
         changes, settled = self.network.switch_state(dpid).batch()
         if changes:
             self._effects.append(Apply(dpid, tuple(changes)))
         self._touch(settled)
 
     def _advance(self, record: Record) -> None:
-        """Goes on with an OFM as far as it can go without an answer."""
+        """Advance an OFM as far as possible without an answer."""
         while True:
             if record.waiting:
                 part = self.admission.part(record)
@@ -291,7 +293,7 @@ class Controller:
                 return
 
     def _enter(self, record: Record) -> None:
-        """The next stage of an OFM begins."""
+        """Begin the next stage of an OFM."""
         stage = record.stages.popleft()
         for dpid, tables in stage.items():
             record.held[dpid] = tables
@@ -300,7 +302,7 @@ class Controller:
         record.waiting = frozenset(stage)
 
     def _finish(self, record: Record) -> bool:
-        """An OFM has come to rest: what next? Says whether there is something."""
+        """Continue with an OFM that has come to rest. Return whether there is a next step."""
         record.come_to_rest()
         if self.moves.record(record.topic) is record:
             return self._rest(record)
@@ -316,7 +318,7 @@ class Controller:
         return False
 
     def _rest(self, second: Record) -> bool:
-        """A second tree has come to rest. Says whether there is something next."""
+        """Continue with a second tree that has come to rest. Return whether there is a next step."""
         more, touched = self.moves.rest(second, self.records)
         self._stale |= dict.fromkeys(touched)
         if not more and self.moves.record(second.topic) is None:
@@ -324,7 +326,7 @@ class Controller:
         return more
 
     def _replan(self, record: Record, intent: Intent) -> bool:
-        """Heads for the best plan for an intent, if that is another one. Says whether it does."""
+        """Head for the best plan for an intent. Return whether it is another plan than the present one."""
         try:
             chosen = self.admission.choose(record, intent, self.network)
         except NotAdmittedError as refusal:
@@ -335,7 +337,8 @@ class Controller:
         return chosen is not None
 
     def _refuse(self, record: Record, why: str) -> bool:
-        """Nothing better can be had. What there is stays if it is whole."""
+        """Record a refusal. A tree in force stays if it still carries packets, and is removed otherwise. Return whether
+        there is a next step."""
         record.refusal = why
         if record.plan is not None and not self.admission.stands(record, self.topology):
             record.head_for(None)
@@ -345,7 +348,8 @@ class Controller:
         return False
 
     def _release(self, record: Record) -> None:
-        """Nothing of an OFM is left anywhere."""
+        """Free everything of an OFM that is gone from the switches, and drop its record if it is not wanted any
+        more."""
         if self.admission.release(record):
             self._retry()
         if record.intent is None:
@@ -353,7 +357,7 @@ class Controller:
             self._told(record, OfmState(topic=record.topic, status=Status.NONE))
 
     def _retry(self) -> None:
-        """Something is free again: there may be room for what was refused."""
+        """Retry what was refused, as room has become free."""
         self.planes.retry()
         for topic in self._concerns.wanting:
             if (record := self.records.get(topic)) is not None and record.refusal and not record.blocked:
@@ -364,8 +368,8 @@ class Controller:
     def resume(
         self, topic: str, intent: Intent, address: OfmAddress | None, tree: Tree | None, *, complete: bool, version: int
     ) -> None:
-        """Takes over an OFM from an earlier run; before any event, and after the topology is filled. Without a tree,
-        or with an address that is not ours any more, only the intent is taken over."""
+        """Take over an OFM from an earlier run. Call it before any event, after the topology is filled. Without a tree,
+        or with an address out of the range, only the intent is taken over."""
         self.admission.traffic.intended(topic, intent.rate)
         status = Status.UPDATING if complete else Status.CONSTRUCTING
         state = OfmState(topic=topic, status=status, version=version)
@@ -380,7 +384,7 @@ class Controller:
     # -- states
 
     def _tell(self, record: Record) -> None:
-        """Makes the state of an OFM known if it has changed."""
+        """Tell the state of an OFM if it has changed."""
         network = self.network
         joined: Iterable[BrokerAddress] = ()
         pending: set[int] = set(record.waiting)
@@ -403,7 +407,7 @@ class Controller:
         self._effects.append(Told(record.state))
 
     def _reason(self, record: Record, pending: set[int]) -> str | None:
-        """What an OFM waits for."""
+        """Return what an OFM waits for, or None."""
         unseen = {broker.mac for broker in record.lost if self.topology.where(broker) is None}
         if unseen:
             return f"waiting for {', '.join(sorted(unseen))}"

@@ -1,4 +1,5 @@
-"""What the controller machine hears, and what it wants done: its whole door to the world, as values."""
+"""Defines the events that the controller machine takes in and the effects that it returns, as values: its whole
+interface."""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from saps.policy.model import Policy
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What an OFM shall be."""
+    """The wanted form of an OFM."""
 
     brokers: frozenset[BrokerAddress]
     senders: frozenset[BrokerAddress] = frozenset()
-    """Brokers that only send. One that is among `brokers` too receives."""
+    """Brokers that only send. A broker that is in `brokers` as well receives, too."""
     priority: int | None = None
     rate: float | None = None
-    """bit/s on each link of the tree; None: not known."""
+    """Bandwidth in bit/s on each link of the tree; None: unknown."""
 
     @property
     def members(self) -> frozenset[BrokerAddress]:
@@ -42,60 +43,60 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """From now on this policy holds. Trees that it forbids are changed, or taken down."""
+    """This policy holds from now on. Trees that it forbids are changed or removed."""
 
     policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: it is `now`, in seconds of a clock that does not go back. Every few seconds is enough."""
+    """The time is `now`, in seconds of a clock that does not step back. Send it every few seconds."""
 
     now: float
 
 
 @dataclass(frozen=True, slots=True)
 class GoneOn:
-    """The loop had its turn: go on with what is left (`Controller.behind`)."""
+    """Other tasks of the loop have run: continue with what is left (`Controller.behind`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchUp:
-    """A switch is connected, with these ports up or down. Its tables may be anything."""
+    """A switch is connected, with these ports up or down. Its tables may hold anything."""
 
     dpid: int
     ports: Mapping[int, bool]
     speeds: Mapping[int, int] = field(default_factory=dict)
-    """kb/s of ports, as far as the switch says."""
+    """Speeds of ports in kbit/s, as far as the switch reports them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchDown:
-    """A switch's connection has ended; it may forward on, and be back soon."""
+    """A switch's connection has ended; the switch may continue to forward, and reconnect soon."""
 
     dpid: int
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchGone:
-    """A switch did not come back."""
+    """A switch did not reconnect in time."""
 
     dpid: int
 
 
 @dataclass(frozen=True, slots=True)
 class PortChanged:
-    """A port went up or down."""
+    """A port has gone up or down."""
 
     at: Port
     up: bool
     speed: int | None = None
-    """kb/s, if the switch says."""
+    """Speed in kbit/s, if the switch reports it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkChanged:
-    """A link was found, or is no more."""
+    """A link was found or lost."""
 
     link: Link
     up: bool
@@ -103,7 +104,7 @@ class LinkChanged:
 
 @dataclass(frozen=True, slots=True)
 class HostMoved:
-    """A host, by its MAC address, is at a port now; None: nobody knows where."""
+    """A host, named by its MAC address, is at a port now; None: its place is unknown."""
 
     mac: str
     at: Port | None
@@ -126,8 +127,8 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An `Apply` or a `Read` was not carried out, or nobody knows; with the change that the switch refused, if so, and
-    the room it lacked, if that was the reason."""
+    """An `Apply` or a `Read` failed, or its outcome is unknown. `change` is the change that the switch refused, if any;
+    `short` is the resource it lacked, if that was the reason."""
 
     dpid: int
     why: str
@@ -137,14 +138,14 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The network has had its time to show itself since the start: only these links exist, only these switches."""
+    """The network has had its time to show itself since the start: only these links and switches exist."""
 
     switches: Collection[int]
     links: Collection[Link]
 
 
 News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
-"""Of the network."""
+"""News of the network."""
 
 Event: TypeAlias = Intended | PolicyChanged | Tick | GoneOn | TablesRead | Applied | Failed | News
 
@@ -153,7 +154,7 @@ Event: TypeAlias = Intended | PolicyChanged | Tick | GoneOn | TablesRead | Appli
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read a switch's tables, after a moment if this is a repetition; answer by `TablesRead` or `Failed`."""
+    """Read a switch's tables, after a pause if this is a repetition. Answer by `TablesRead` or `Failed`."""
 
     dpid: int
     again: bool = False
@@ -161,7 +162,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Make changes at a switch; answer by `Applied` or `Failed`. Nothing else is asked of that switch meanwhile."""
+    """Make changes at a switch. Answer by `Applied` or `Failed`. Nothing else is asked of that switch meanwhile."""
 
     dpid: int
     changes: tuple[Change, ...]
@@ -169,7 +170,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The state of an OFM has changed to this."""
+    """The state of an OFM has changed to `state`."""
 
     state: OfmState
 

@@ -1,8 +1,8 @@
-"""Which of two controllers is master: a machine in each of them, and the switches between both.
+"""Decides which of two controllers is master: a machine in each of them, with the switches as arbiters.
 
-A switch obeys the controller with the highest *generation* it has heard of (OpenFlow 1.3.5, 6.3.6), so however wrong
-the two are about each other, no switch has two masters. A generation is an election's number, then 32 bits that name
-the candidate: two controllers never claim the same one.
+A switch obeys the controller with the highest *generation* it has heard of (OpenFlow 1.3.5, 6.3.6). So no switch has
+two masters, whatever the controllers believe of each other. A generation is an election's number followed by 32 bits
+that name the candidate. So two controllers never claim the same generation.
 
     STANDBY -- the peer is silent, or yields -- `Claim` --> CLAIMING -- all switches grant it -- `Serve` --> MASTER
     CLAIMING -- a switch has heard of a later election --> STANDBY
@@ -18,37 +18,37 @@ from typing import TypeAlias
 import msgspec
 
 LONGEST = 60.0
-"""Seconds of the peer's silence that are enough at any rate."""
+"""Longest timeout of the peer's silence in seconds."""
 HOLD = 1.0
-"""Seconds, at most, that count of one stretch of time: who was held up itself has heard nothing meanwhile."""
+"""Most seconds that count of one interval: a blocked process has received nothing meanwhile."""
 _CANDIDATE = 32
-"""Bits that name the candidate."""
+"""Number of bits that name the candidate."""
 
 
 class Post(StrEnum):
-    """What a controller of a pair is."""
+    """The role of a controller in a pair."""
 
     STANDBY = "standby"
-    """It follows the master, and answers no OFGate."""
+    """The controller follows the master, and answers no OFGate."""
     CLAIMING = "claiming"
-    """It is asking the switches."""
+    """The controller is asking the switches."""
     MASTER = "master"
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What a controller tells about itself."""
+    """The report of a controller about itself."""
 
     run: str
-    """Names this run."""
+    """Name of this run."""
     post: Post
     generation: int = 0
-    """Its own as a master, else the highest it has heard of."""
+    """The controller's own generation as a master or candidate; otherwise the highest it has heard of."""
     version: int = 0
-    """Of the state it has: of two that are in touch, the greater is the later."""
+    """Version of its state. Of two controllers in contact, the one with the greater version has the later state."""
     able: bool = False
-    """It reaches enough switches to be master."""
+    """Whether it reaches enough switches to be master."""
     revision: int = 0
-    """Counts what has happened to its state in this run."""
+    """Number of changes of its state in this run."""
 
 
 # -- events
@@ -56,14 +56,15 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The peer has said this."""
+    """The peer has sent this word."""
 
     word: Word
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Seconds have passed. We reach enough switches, or not, and have a state of this version."""
+    """Time has passed, in seconds. `able` says whether this controller reaches enough switches; `version` is that of
+    its state."""
 
     seconds: float
     able: bool
@@ -72,7 +73,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """All switches we reach have granted the claim."""
+    """All reachable switches have granted the claim."""
 
     generation: int
 
@@ -91,51 +92,52 @@ Event: TypeAlias = Heard | Passed | Granted | Outbid
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Ask all switches to be their master; answer by `Granted` or `Outbid`."""
+    """Ask all switches for the role of master. Answer by `Granted` or `Outbid`."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Take up the work of the controller, from the state that the peer had."""
+    """Begin to work as the controller, from the state that the peer had."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Lay it down."""
+    """Stop working as the controller."""
 
 
 Effect: TypeAlias = Claim | Serve | Retire
 
 
 class Leadership:
-    """The machine; `handle` is all that changes it."""
+    """The machine of an election; only `handle` changes it."""
 
     def __init__(self, run: str, candidate: int, takeover: float) -> None:
-        """`candidate`: 32 bits that no other controller has. `takeover`: seconds of silence after which the peer is
-        taken for dead."""
+        """`candidate` is a number of 32 bits that no other controller has. `takeover` is the silence in seconds after
+        which the peer is declared dead."""
         self.run = run
         self.post = Post.STANDBY
         self.generation = 0
-        """Of our latest claim."""
+        """Generation of this controller's latest claim."""
         self.highest = 0
-        """The highest heard of."""
+        """Highest generation heard of."""
         self.timeout = takeover
-        """Seconds of silence that are enough now. They double with each election lost to a peer that is not heard, as
-        two that reach the same switches and not each other would else depose each other for ever."""
+        """Present timeout of the peer's silence in seconds. It doubles with each election lost to a peer that is not
+        heard. Otherwise two controllers that reach the same switches, but not each other, would depose each other
+        forever."""
         self._takeover = takeover
         self._candidate = candidate
         self._silence = 0.0
         self._alone = True
-        """The peer has not been heard since our latest claim."""
+        """Whether the peer has not been heard since this controller's latest claim."""
         self._able = False
         self._version = 0
 
     def word(self, revision: int = 0) -> Word:
-        """What it tells about itself."""
+        """Return this controller's report about itself."""
         return Word(
             run=self.run,
             post=self.post,
@@ -146,7 +148,7 @@ class Leadership:
         )
 
     def handle(self, event: Event) -> list[Effect]:
-        """Takes an event in. Gives what is to be done, in this order."""
+        """Take in an event. Return the effects to carry out, in this order."""
         match event:
             case Heard(word):
                 return self._heard(word)
@@ -203,5 +205,5 @@ class Leadership:
 
 
 def _rank(word: Word) -> tuple[bool, int, str]:
-    """Of two standbys the greater is to be master."""
+    """Return the rank of a standby: of two standbys, the greater one claims to be master."""
     return word.able, word.version, word.run

@@ -1,8 +1,9 @@
-"""Stateless delivery in the controller: its brokers' bits, the planes over them, and their way into the switches.
+"""Manages stateless delivery in the controller: its brokers' bits, the planes over them, and their rollout to the
+switches.
 
-It is asked for like an OFM, under the name `EVERY_TOPIC`, and shares the network, the budgets and the state file with
-them; but there is only one, and it changes with brokers and links, never with topics. A broker keeps its bit, a plane
-its number and its links as long as these carry packets.
+Stateless delivery is requested like an OFM, under the name `EVERY_TOPIC`. It shares the network, the budgets and the
+state file with OFMs. There is only one, and it changes with brokers and links, never with topics. A broker keeps its
+bit. A plane keeps its number, and its links as long as these carry packets.
 """
 
 from __future__ import annotations
@@ -28,53 +29,54 @@ _NOTHING = Tables()
 
 
 class Planes:
-    """What is wished for, what the switches shall hold at this moment, and what comes next."""
+    """Stateless delivery: what is wanted, what the switches shall hold at this moment, and what comes next."""
 
     def __init__(self, network: Network, ledger: Ledger, rules: Rules) -> None:
         self._network, self._ledger, self._rules = network, ledger, rules
         self.brokers: frozenset[BrokerAddress] | None = None
-        """Whom it shall reach; None: it is not wished for."""
+        """Brokers to reach; None: stateless delivery is not wanted."""
         self.sets: tuple[tuple[BrokerAddress | None, ...], ...] = ()
         self.layout: Layout | None = None
-        """In force, or coming into force."""
+        """Layout in force, or coming into force."""
         self._former: Layout | None = None
-        """What `layout` replaces, until it has."""
+        """Layout that `layout` replaces, until it has done so."""
         self._held: dict[int, Tables] = {}
         self._stages: deque[Mapping[int, Tables]] = deque()
         self._waiting: frozenset[int] = frozenset()
         self._watched: frozenset[BrokerAddress] = frozenset()
         self._seen: tuple[object, ...] = ()
-        """What was planned for last."""
+        """Inputs of the latest planning."""
         self._refusal: str | None = None
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.NONE)
-        """As last told."""
+        """State as last told."""
         self._described: tuple[tuple[object, ...], OfmState] | None = None
-        """The state, and what it was made of."""
+        """The inputs of the latest `describe`, and its state."""
 
     @property
     def busy(self) -> bool:
-        """A layout is coming into force."""
+        """Whether a layout is coming into force."""
         return bool(self._waiting or self._stages)
 
     def wish(self, brokers: Iterable[BrokerAddress] | None) -> None:
-        """It shall reach these from now on, or not be."""
+        """Set the brokers to reach from now on; None ends stateless delivery."""
         self.brokers = None if brokers is None else frozenset(brokers)
         self._seen = ()
         self._watch()
 
     def retry(self) -> None:
-        """Something is free again: there may be room for what was refused."""
+        """Plan again what was refused, as room has become free."""
         if self._refusal is not None and not self.busy:
             self._seen = ()
 
     def refuse(self, why: str) -> None:
-        """A switch has refused something of it: it goes, until something is free, or wished, or the network changes."""
+        """Remove stateless delivery, since a switch has refused a part of it. It is planned again when room is free,
+        the wanted brokers change, or the network changes."""
         self._refusal, self._former = why, self.layout
         self._ledger.set_aside({})
         self._head_for(None, [dict.fromkeys(self._held, _NOTHING)])
 
     def run(self) -> list[int]:
-        """Goes on as far as it can go without an answer. Gives the switches that shall hold something else."""
+        """Advance as far as possible without an answer. Return the switches whose wanted tables have changed."""
         touched: list[int] = []
         while self.brokers is not None or self.layout is not None or self.busy:
             self._waiting = frozenset(dpid for dpid in self._waiting if not self._network.confirmed(dpid, PLANES))
@@ -96,7 +98,7 @@ class Planes:
         return touched
 
     def _plan(self) -> bool:
-        """Heads for the best layout now, if that is another one. Says whether it does."""
+        """Head for the best layout now. Return whether it is another one than the present."""
         seen = (self.brokers, self._network.topology.version, self._network.settled)
         if seen == self._seen or (self.brokers is not None and not self._network.settled):
             return False
@@ -121,7 +123,8 @@ class Planes:
         self._watch()
 
     def _best(self) -> Layout | None:
-        """The layout for what is wished and what is there. Raises `ValueError` if there cannot be one."""
+        """Return the layout for the wanted brokers over the present network, or None if stateless delivery is not
+        wanted. Raises `ValueError` if no layout is possible."""
         if self.brokers is None:
             self.sets = ()
             return None
@@ -139,7 +142,7 @@ class Planes:
         return Layout(self.sets, tuple(planes), loopback=rules.loopback)
 
     def _watch(self) -> None:
-        """Has the network keep the places of the brokers it is concerned with."""
+        """Make the network keep the places of the brokers that stateless delivery depends on."""
         now = self.brokers or frozenset[BrokerAddress]()
         now = now.union(*(plane.brokers for each in (self.layout, self._former) if each for plane in each.planes))
         self._network.expect(now - self._watched)
@@ -153,7 +156,7 @@ class Planes:
         planes: Sequence[Tree],
         version: int,
     ) -> None:
-        """Takes over what an earlier run had; before any event, and after the topology is filled."""
+        """Take over what an earlier run had. Call it before any event, after the topology is filled."""
         self.brokers, self.sets = frozenset(brokers), tuple(map(tuple, sets))
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.UPDATING, version=version)
         try:
@@ -168,7 +171,7 @@ class Planes:
         self._waiting = frozenset(self._held)
 
     def describe(self) -> OfmState:
-        """The state now. Made anew only when something has changed: it is asked for at every event."""
+        """Return the present state. It is cached until an input changes, since every event asks for it."""
         version = self._network.topology.version
         made_of = (self.brokers, self.layout, self._former, self.busy, self._refusal, version, self.state)
         if self._described is None or any(map(is_not, self._described[0], made_of)):
@@ -198,7 +201,7 @@ class Planes:
         )
 
     def _reached(self) -> frozenset[BrokerAddress]:
-        """The brokers that every plane leads to now."""
+        """Return the brokers that every plane reaches now."""
         assert self.layout is not None
         layouts = [self.layout, *([self._former] if self.busy and self._former is not None else [])]
         found = [
@@ -210,7 +213,7 @@ class Planes:
         return frozenset.intersection(*found)
 
     def _working(self) -> list[int]:
-        """The numbers of the planes that may be used now: whole, and not about to take other links."""
+        """Return the numbers of the planes that may be used now: intact, and not about to take other links."""
         if self.layout is None or (self.busy and self._former is None):
             return []
         former = self._former.planes if self.busy and self._former is not None else self.layout.planes

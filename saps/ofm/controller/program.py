@@ -1,4 +1,4 @@
-"""The controller as a process: switches on one side, OFGate on the other, until a signal ends it."""
+"""Runs the controller as a process, between switches and OFGate, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOPBACK_MAC = "02:5a:50:53:00:02"
-"""The MAC address that loopback packets come from; no host has it."""
+"""Source MAC address of loopback packets; no host has it."""
 
 
 class OfcProgram:
     """The parts of one controller, from `start` to `stop`."""
 
     def __init__(self, settings: ControllerSettings) -> None:
-        """Raises `SettingError`."""
+        """Make the parts of a controller. Raises `SettingError`."""
         self.settings = settings
         self._rules = rules(settings)
         self._files = TrafficFiles.of(settings)
@@ -94,7 +94,7 @@ class OfcProgram:
         return service.machine
 
     def _stored(self) -> bytes:
-        """The state file; empty, if there is none yet."""
+        """Return the content of the state file, empty if there is none yet. Raises `SettingError`."""
         path = self.settings.state
         if path is None:
             return b""
@@ -122,7 +122,8 @@ class OfcProgram:
             raise SettingError("state", f"cannot read {settings.state}: {error}") from None
 
     def _begin(self, state: bytes) -> ControllerService:
-        """A controller that goes on from a state, if it is not empty. Raises `ValueError`."""
+        """Return a controller that continues from a state, unless this is empty. Raises `ValueError` for a malformed
+        state."""
         traffic = self._files.traffic()
         machine = Controller(self._rules, planners(self.settings, self._files, traffic), traffic)
         if state:
@@ -130,7 +131,8 @@ class OfcProgram:
         return ControllerService(machine, grace=self.settings.grace, state=self.settings.state)
 
     def _take_over(self, state: bytes) -> ControllerService:
-        """The same for one that was a standby."""
+        """Return a controller that continues from a standby's state, with the policy in force. Raises `ValueError` for
+        a malformed state."""
         service = self._begin(state)
         if self.policy is not None:
             service.handle(PolicyChanged(self.policy.policy))
@@ -142,7 +144,7 @@ class OfcProgram:
             service.handle(PolicyChanged(policy))
 
     async def start(self) -> None:
-        """Listen to both sides. Raises `SettingError`; then `stop` is still to be called."""
+        """Listen on both sides. Raises `SettingError`; call `stop` in this case, too."""
         try:
             self.listen = Address(self.listen.host, await self.switches.start())
         except OSError as error:
@@ -154,7 +156,8 @@ class OfcProgram:
             raise SettingError("northbound", process.refused(self.asked, error)) from None
 
     def reload(self) -> None:
-        """Read the policy files, and what the northbound's certificates come from, again (SIGHUP)."""
+        """Read the policy files and the northbound's certificates again (SIGHUP). Errors are logged, and the old ones
+        stay."""
         if self.policy is not None:
             self.policy.reload()
         try:
@@ -166,23 +169,23 @@ class OfcProgram:
             logger.error("new certificates of the northbound refused, the old ones stay: %s", error)
 
     async def stop(self) -> None:
-        """Answer no more; the switches forward on as they are."""
+        """Stop serving; the switches continue to forward."""
         await self.northbound.close()
         await self.switches.close()
         await self.service.close()
 
     def ready_line(self) -> str:
-        """What a script waits for."""
+        """Return the line that a script waits for."""
         return f"ready listen={self.listen} northbound={self.asked} ofm_range={self._range}"
 
 
 def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic) -> Planners:
-    """What decides on trees. Raises `SettingError`."""
+    """Return the planners that the settings name. Raises `SettingError`."""
     if files.clusters and settings.planner != "balanced":
         raise SettingError("clusters", "is only for the planner balanced")
     if settings.planner == "steiner":
         return SharedTree()
-    try:  # here, so that a controller of plain trees needs no numpy
+    try:  # imported here, so that a controller of plain trees needs no numpy
         from saps.ofm.planner.fitted import NetworkPlanner
         from saps.ofm.planner.two_level import TwoLevelPlanner
     except ModuleNotFoundError as missing:
@@ -203,7 +206,7 @@ def planners(settings: ControllerSettings, files: TrafficFiles, traffic: Traffic
 
 
 def addresses(settings: ControllerSettings) -> AddressRange:
-    """All OFM addresses there may be. Raises `SettingError`."""
+    """Return the range of all possible OFM addresses. Raises `SettingError`."""
     try:
         parsed = AddressRange.parse(settings.ofm_range)
     except ValueError as error:
@@ -212,7 +215,7 @@ def addresses(settings: ControllerSettings) -> AddressRange:
 
 
 def coding(settings: ControllerSettings, addressed: AddressRange) -> Coding | None:
-    """How topics get addresses that are codes; None: they do not. Raises `SettingError`."""
+    """Return how topics are coded as addresses; None: addresses are allocated. Raises `SettingError`."""
     if settings.addresses == "allocated":
         if settings.topics is not None:
             raise SettingError("topics", "is only for addresses that are codes (addresses: coded)")
@@ -230,7 +233,7 @@ def coding(settings: ControllerSettings, addressed: AddressRange) -> Coding | No
 
 
 def rules(settings: ControllerSettings) -> Rules:
-    """What the machine goes by. Raises `SettingError`."""
+    """Return the rules that the machine follows. Raises `SettingError`."""
     addressed = addresses(settings)
     try:
         loopback = Loopback(settings.loopback, LOOPBACK_MAC)
@@ -260,8 +263,8 @@ def rules(settings: ControllerSettings) -> Rules:
 
 
 def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSLContext | None:
-    """The certificates that two settings name: one's own, and who may sign those of the peers, which they must have
-    then. None: no TLS. Raises `SettingError`."""
+    """Return a TLS context with the certificates of two settings: the server's own, and the authorities of its clients.
+    With authorities, a client must show a certificate. None: no TLS. Raises `SettingError`."""
     own, authorities = getattr(settings, certificate), getattr(settings, clients)
     if own is None:
         if authorities is not None:
@@ -283,7 +286,8 @@ def tls(settings: ControllerSettings, certificate: str, clients: str) -> ssl.SSL
 
 
 def northbound_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
-    """The northbound's certificates: a client that has the token needs none of its own. Raises `SettingError`."""
+    """Return the northbound's TLS context, or None. A client that has the token needs no certificate. Raises
+    `SettingError`."""
     context = tls(settings, "certificate", "clients")
     if context is not None:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -293,14 +297,15 @@ def northbound_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
 
 
 def visitors(settings: ControllerSettings) -> Visitors | None:
-    """What the northbound asks of certificates beyond who has signed them; None: nothing. Raises `SettingError`."""
+    """Return what checks clients' certificates beyond their signatures; None: no further check. Raises
+    `SettingError`."""
     names = [name for name in settings.client_names.split(",") if name]
     if settings.clients is None:
         for setting in ("client_names", "revoked"):
             if getattr(settings, setting):
                 raise SettingError(setting, "needs clients: without it no certificate is asked for")
         return None
-    from saps.identity.https import Visitors  # here, so that a controller without TLS needs none of it
+    from saps.identity.https import Visitors  # imported here, so that a controller without TLS does not load it
 
     try:
         return Visitors(names, settings.clients, settings.revoked)
@@ -309,8 +314,8 @@ def visitors(settings: ControllerSettings) -> Visitors | None:
 
 
 def peer_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
-    """How to speak to a peer with an ``https`` address: who signs our clients' certificates signs the peer's, and our
-    own is shown. None: no TLS. Raises `SettingError`."""
+    """Return the TLS context for a peer with an ``https`` address. The authorities of clients also sign the peer's
+    certificate, and this controller shows its own. None: no TLS. Raises `SettingError`."""
     if not settings.peer.startswith("https:"):
         return None
     context = ssl.create_default_context()
@@ -325,7 +330,7 @@ def peer_tls(settings: ControllerSettings) -> ssl.SSLContext | None:
 
 
 def run(settings: ControllerSettings) -> int:
-    """Run a controller until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    """Run a controller until SIGTERM or SIGINT. Return the exit status. Raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
     return process.run(lambda stop: _serve(settings, stop))
 

@@ -1,4 +1,4 @@
-"""One OFM in the controller: what is wished for, what the switches shall hold at this moment, and what comes next."""
+"""Keeps one OFM in the controller: what is wanted, what the switches shall hold at this moment, and what comes next."""
 
 from __future__ import annotations
 
@@ -20,55 +20,58 @@ _NOTHING = Tables()
 
 @dataclass(slots=True)
 class Record:
-    """Plans follow each other one at a time: what is wished meanwhile waits until the switches have come to one."""
+    """The record of an OFM. Plans follow each other one at a time: a new intent waits until the switches have reached
+    the present plan."""
 
     topic: str
     intent: Intent | None = None
-    """None: to be deleted."""
+    """The latest intent; None: the OFM is to be deleted."""
     address: OfmAddress | None = None
     plan: Plan | None = None
-    """In force, or coming into force; None: no tree."""
+    """The plan in force, or coming into force; None: no tree."""
     former: Plan | None = None
-    """What `plan` replaces, until it has."""
+    """The plan that `plan` replaces, until it has done so."""
     held: dict[int, Tables] = field(default_factory=dict)
-    """What each switch shall hold at this moment."""
+    """The tables that each switch shall hold at this moment."""
     stages: deque[Mapping[int, Tables]] = field(default_factory=deque)
-    """What some switches shall hold next; each stage waits for the one before."""
+    """The tables that switches shall hold next; each stage waits for the one before."""
     waiting: frozenset[int] = frozenset()
     """Switches of the present stage that have not confirmed it."""
     watched: frozenset[BrokerAddress] = frozenset()
     """Brokers whose places the network keeps for this OFM: see `concerned`."""
     lost: tuple[BrokerAddress, ...] = ()
-    """Brokers wished for that cannot be connected now."""
+    """Wanted brokers that cannot be connected now."""
     refusal: str | None = None
     blocked: bool = False
-    """A switch has refused it, and not for lack of room: only another intent can change that."""
+    """Whether a switch has refused the OFM for another reason than lack of room. Only another intent can change
+    that."""
     asked: bool = False
-    """Somebody has just asked for what is coming into force, and may wait for it."""
+    """Whether the present change was requested just now, so that a caller may wait for it."""
     complete: bool = False
-    """It has been constructed since it was first wished for."""
+    """Whether the OFM has been constructed since it was first wanted."""
     state: OfmState = field(default_factory=lambda: OfmState(topic="?", status=Status.NONE))
-    """As last told."""
+    """The state as last told."""
 
     @property
     def busy(self) -> bool:
-        """A plan is coming into force."""
+        """Whether a plan is coming into force."""
         return bool(self.waiting or self.stages)
 
     @property
     def concerned(self) -> frozenset[BrokerAddress]:
-        """Brokers that are wished for, or are in a tree that is or was: one that leaves may be in use until it has."""
+        """The brokers that are wanted, or are in the present or former tree: a leaving broker may be in use until it
+        has left."""
         members = self.intent.members if self.intent is not None else frozenset()
         return members.union(*(plan.tree.brokers for plan in (self.former, self.plan) if plan is not None))
 
     def come_to_rest(self) -> None:
-        """All stages are done: there is no former plan any more."""
+        """Record that all stages are done: there is no former plan any more."""
         self.former = None
         self.held = {dpid: tables for dpid, tables in self.held.items() if tables != _NOTHING}
 
     def head_for(self, plan: Plan | None, first: Iterable[int] = ()) -> None:
-        """A new plan, or none, comes into force by stages. Must not be busy. `first`: switches that must know that
-        there is this OFM before anything else, even if they have no part in it."""
+        """Bring a new plan into force by stages; None: no tree. The record must not be busy. `first` are switches that
+        must know of this OFM before anything else, even if they have no part in it."""
         self.former, self.plan = self.plan, plan
         if informed := {dpid: self.held.get(dpid, _NOTHING) for dpid in first}:
             self.stages.append(informed)
@@ -81,14 +84,15 @@ class Record:
         self.stages.append({dpid: final.get(dpid, _NOTHING) for dpid in now.keys() | final.keys()})
 
     def abandon(self) -> None:
-        """Nothing of this OFM shall be anywhere, at once."""
+        """Remove everything of this OFM from all switches in one stage."""
         self.former, self.plan = self.plan, None
         self.stages.clear()
         self.stages.append(dict.fromkeys(self.held, _NOTHING))
         self.waiting = frozenset()
 
     def stable(self) -> Tree:
-        """The tree between the brokers that neither join nor leave at the moment, nor begin or cease to receive."""
+        """Return the tree between the brokers that neither join nor leave at the moment, nor begin or cease to
+        receive."""
         if self.plan is None or (self.busy and self.former is None):
             return Tree()
         if not self.busy or self.former is None:
@@ -98,8 +102,8 @@ class Record:
     def describe(
         self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None, former: str | None = None
     ) -> OfmState:
-        """The state now. `settled`: all switches of the tree have confirmed; `reason`: what it waits for; `former`: an
-        address that still works (`moves`)."""
+        """Return the present state. `settled` says whether all switches of the tree have confirmed; `reason` is what
+        the OFM waits for; `former` is an address that still works (`moves`)."""
         if self.intent is None:
             status = Status.DELETING
         elif self.refusal is not None:

@@ -1,7 +1,7 @@
-"""What a controller keeps over a restart, as JSON: the intents with their addresses and trees, and the network.
+"""Saves what a controller keeps over a restart, as JSON: the intents with their addresses and trees, and the network.
 
-With it a new run plans exactly what the switches hold already, before the first of them has connected. Without it the
-intents come anew, and the trees are read back from the switches (`adopt`).
+With it, a new run plans exactly what the switches hold already, before the first of them has connected. Without it, the
+intents come anew, and the trees are recovered from the switches (`adopt`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saps.ofm.network.topology import BrokerAddress, Link, Picture, Port, Topolo
 from saps.ofm.trees.tree import Tree
 
 FORMAT = 1
-"""Goes up when files cannot be read by older programs any more."""
+"""Format number of state files; it increases when older programs can no longer read them."""
 
 
 class SavedTree(msgspec.Struct, frozen=True):
@@ -30,16 +30,16 @@ class SavedTree(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tree: Tree) -> SavedTree:
-        """The tree as plain values, sorted."""
+        """Return the tree as plain values, sorted."""
         return cls(sorted(tree.links), sorted(tree.brokers.items()), sorted(tree.spread))
 
     def restored(self) -> Tree:
-        """The inverse of `of`."""
+        """Return the tree, the inverse of `of`."""
         return Tree(frozenset(self.links), dict(self.brokers), frozenset(self.spread))
 
 
 class SavedOfm(msgspec.Struct, frozen=True, kw_only=True):
-    """One OFM that is wished for."""
+    """One wanted OFM."""
 
     topic: str
     brokers: list[BrokerAddress]
@@ -53,7 +53,7 @@ class SavedOfm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedPlanes(msgspec.Struct, frozen=True, kw_only=True):
-    """Stateless delivery, if it is wished for."""
+    """Stateless delivery, if it is wanted."""
 
     brokers: list[BrokerAddress]
     sets: list[list[BrokerAddress | None]]
@@ -62,11 +62,11 @@ class SavedPlanes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole file."""
+    """The content of a state file."""
 
     format: int = FORMAT
     version: int = 0
-    """Of the latest state told."""
+    """Version of the latest state told."""
     topology: Picture
     planes: SavedPlanes | None = None
     ofms: list[SavedOfm]
@@ -74,18 +74,18 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a standby has of the master's state. It is not looked into more than is needed, as it comes often."""
+    """A standby's copy of the master's state. Only the head is decoded, as copies come often."""
 
     data: bytes = b""
-    """As `save` gives it; empty: nothing."""
+    """The state as `save` writes it; empty: none."""
     version: int = 0
-    """Of the latest state told."""
+    """Version of the latest state told in it."""
     switches: int = 0
-    """How many switches there are in it."""
+    """Number of switches in it."""
 
     @classmethod
     def of(cls, data: bytes) -> Replica:
-        """Raises `ValueError` for what is no state at all."""
+        """Return the replica of a state. Raises `ValueError` for malformed data."""
         if not data:
             return cls()
         try:
@@ -100,14 +100,14 @@ class _Switches(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What `Replica` wants to know of it."""
+    """The fields of a state that `Replica` needs."""
 
     version: int
     topology: _Switches
 
 
 class Saver:
-    """Writes a controller's state again and again: of OFMs that are as before, it keeps what it has written."""
+    """Writes a controller's state repeatedly. It reuses the text of OFMs that have not changed."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
@@ -116,7 +116,8 @@ class Saver:
             self._write(topic)
 
     def save(self) -> bytes:
-        """What `restore` needs. OFMs being deleted are left out: what is left of them in switches is nobody's then."""
+        """Return the state for `restore`. OFMs being deleted are left out: their remains in switches then belong to no
+        OFM."""
         controller = self._controller
         touched, controller.touched = controller.touched, {}
         for topic in touched:
@@ -162,7 +163,8 @@ def _saved(record: Record) -> SavedOfm:
 
 
 def restore(controller: Controller, data: bytes) -> None:
-    """Fills a fresh controller. Raises `ValueError` that says what is wrong; then nothing has changed."""
+    """Fill a fresh controller from a saved state. Raises `ValueError` that says what is wrong; discard the controller
+    then."""
     saved = _read(data)
     controller.version = saved.version
     controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))

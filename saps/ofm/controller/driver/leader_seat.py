@@ -1,7 +1,7 @@
-"""The place of a controller at work, which may be empty: both ends of the driver of a pair (asyncio).
+"""Stands in for a controller at work, which may be absent: both ends of the driver of a pair (asyncio).
 
-While it is empty what OFGate asks is refused, reading too, as what would be told is old; and what switches tell is not
-heard.
+Without one, requests of OFGate are refused, even reading ones, since the answers would be outdated. Events of switches
+are ignored.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 
 class LeaderSeat:
-    """Who derives from it says who is at work. (A `server.Listener`, and the northbound's `Asked`.)"""
+    """The seat of a controller at work; subclasses fill it. (A `server.Listener`, and the northbound's `Asked`.)"""
 
     def __init__(self) -> None:
         self.service: ControllerService | None = None
-        """At work, if this controller is the master."""
+        """The service at work if this controller is the master; None otherwise."""
         self._ours: dict[int, Switch] = {}
-        """The connections of switches at which it is at work."""
+        """Connections of the switches at which the service works."""
         self._changed = asyncio.Event()
-        """Set, and replaced by another one, when something about the service has changed."""
+        """Set, and replaced by a new event, when something about the service has changed."""
 
     async def make_sure(self) -> None:
-        """Look whether this controller is still master, if that may have changed."""
+        """Check whether this controller is still master, if that may have changed."""
         raise NotImplementedError
 
     # ---- what OFGate asks
@@ -45,7 +45,8 @@ class LeaderSeat:
         return self.service
 
     async def _leading(self, ask: Callable[[ControllerService], Awaitable[T]]) -> T:
-        """The answer, unless the office is lost before it is there."""
+        """Return the answer. Raises `ProblemError` if this controller is not master, or ceases to be before the answer
+        comes."""
         service = self._served()
         answer = asyncio.ensure_future(ask(service))
         try:
@@ -60,7 +61,7 @@ class LeaderSeat:
             answer.cancel()
 
     async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState:
-        """See `northbound.server.Asked`, as for all that follow."""
+        """See `northbound.server.Asked`, also for the methods that follow."""
         await self.make_sure()
         return await self._leading(lambda service: service.intent(topic, intent, wait))
 
@@ -88,7 +89,7 @@ class LeaderSeat:
     # ---- what switches tell
 
     def switch_up(self, switch: Switch) -> None:
-        """See `server.Listener`, as for all that follow."""
+        """See `server.Listener`, also for the methods that follow."""
         if self.service is not None and switch.granted is Role.MASTER:
             self._ours[switch.dpid] = switch
             self.service.switch_up(switch)
@@ -122,7 +123,7 @@ class LeaderSeat:
             self.service.host_gone(host)
 
     def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        pass  # where hosts are is told by host_seen
+        pass  # `host_seen` reports the places of hosts
 
 
 def _elsewhere() -> ProblemError:

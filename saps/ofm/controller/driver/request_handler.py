@@ -1,5 +1,4 @@
-"""Where intents for OFMs are taken in and their states are told, whatever way leads from the machine to the
-switches."""
+"""Takes in intents for OFMs and tells their states, independent of the path from the machine to the switches."""
 
 from __future__ import annotations
 
@@ -33,52 +32,52 @@ from saps.ofm.openflow.values import FlowCount, PortCount
 logger = logging.getLogger(__name__)
 
 SLICE = 4
-"""OFMs that are gone on with before others have their turn: 1 to 3 ms each. More keeps the northbound waiting."""
+"""OFMs advanced before other tasks of the loop run, at 1 to 3 ms each. A larger value keeps the northbound waiting."""
 REMEMBERED = 4096
-"""OFMs that are gone whose last state is still told to those who ask for changes."""
+"""Deleted OFMs whose last state is still told to those who ask for changes."""
 SETTLED = (Status.CONSTRUCTED, Status.REFUSED, Status.NONE)
-"""States in which nothing more comes without another intent, or news of the network."""
+"""States that only another intent or news of the network will change."""
 
 
 class RequestHandler:
-    """A machine on an event loop. Who derives from it carries out what the machine wants of switches, and hands their
-    answers and the news of the network to `handle`."""
+    """A machine on an event loop. Subclasses carry out the machine's effects on switches, and hand answers and news to
+    `handle`."""
 
     def __init__(self, machine: Controller) -> None:
         self.machine = machine
         self.run = secrets.token_hex(8)
-        """Names this run."""
+        """Name of this run."""
         self._states: OrderedDict[str, tuple[int, OfmState]] = OrderedDict()
         """Last state of each OFM with its revision, the latest at the end."""
         self._revision = 0
         self._forgotten = 0
-        """Changes up to this revision may not be told any more."""
+        """Revision up to which changes may no longer be told."""
         self._changed = asyncio.Event()
         self._going_on = False
-        """The machine's next turn is due."""
+        """Whether the machine's next slice is scheduled."""
         self.closed = False
-        """Nothing is handled any more."""
+        """Whether events are ignored."""
 
     # ---- what others do
 
     def carry_out(self, effect: Read | Apply) -> None:
-        """Do this at a switch, if it is connected; what becomes of it goes to `handle` later."""
+        """Carry out an effect at a switch if it is connected, and `handle` its outcome later."""
         raise NotImplementedError
 
     def connected(self) -> Collection[int]:
-        """The switches that can be reached now."""
+        """Return the switches that are connected now."""
         raise NotImplementedError
 
     async def flow_counts(self, dpid: int, cookie: int) -> list[FlowCount]:
-        """Flow entries with this cookie at a connected switch, with their counters."""
+        """Return the flow entries with this cookie at a connected switch, with their counters."""
         raise NotImplementedError
 
     async def port_counts(self, dpid: int) -> list[PortCount]:
-        """The counters of a connected switch's ports."""
+        """Return the counters of a connected switch's ports."""
         raise NotImplementedError
 
     def handle(self, event: Event) -> None:
-        """Something has happened. What trees that nobody waits for have to do with it is done by and by."""
+        """Take in an event. OFMs that nobody waits for are advanced later, in slices."""
         if self.closed:
             return
         effects = self.machine.handle(event, SLICE if isinstance(event, GoneOn) else 0)
@@ -98,23 +97,23 @@ class RequestHandler:
     # ---- what OFGate asks
 
     async def intent(self, topic: str, intent: Intent | None, wait: float = 0.0) -> OfmState:
-        """An OFM shall be like this, or not be. Returns its state as `state` does."""
+        """Set the wanted form of an OFM; None: no OFM. Return its state as `state` does."""
         self.handle(Intended(topic, intent))
         return await self.state(topic, wait)
 
     async def state(self, topic: str, wait: float = 0.0) -> OfmState:
-        """The state of an OFM, after at most `wait` seconds, or once it is settled."""
+        """Return the state of an OFM once it is settled, or after `wait` seconds."""
         await self._until(lambda: self.machine.state(topic).status in SETTLED, wait)
         return self.machine.state(topic)
 
     def states(self) -> list[OfmState]:
-        """All OFMs, by topic."""
+        """Return all states: stateless delivery if there is any, then OFMs by topic."""
         planes = self.machine.planes.state
         told = [] if planes.status is Status.NONE else [planes]
         return [*told, *(record.state for _, record in sorted(self.machine.records.items()))]
 
     async def changes(self, run: str, after: int, wait: float = 0.0) -> Changes:
-        """What has changed after a revision, once there is something, but after at most `wait` seconds."""
+        """Return the changes after a revision once there are any, or after `wait` seconds."""
         known = run == self.run and self._forgotten <= after <= self._revision
         if known:
             await self._until(lambda: self._revision > after, wait)
@@ -130,7 +129,7 @@ class RequestHandler:
         return Changes(run=self.run, revision=self._revision, ofms=fresh, complete=False)
 
     def budgets(self) -> list[SwitchBudget]:
-        """Use and limits of all switches, by dpid."""
+        """Return the use and limits of all switches, by dpid."""
         ledger, connected = self.machine.ledger, self.connected()
         return [
             SwitchBudget(
@@ -144,7 +143,7 @@ class RequestHandler:
         ]
 
     async def stats(self, topic: str) -> OfmStats:
-        """Counters of an OFM, from those of its switches that are connected. Raises `ChannelError`."""
+        """Return the counters of an OFM, from its connected switches. Raises `ChannelError`."""
         record = self.machine.records.get(topic)
         switches: list[SwitchCount] = []
         senders: list[BrokerCount] = []
@@ -165,7 +164,7 @@ class RequestHandler:
         return OfmStats(topic=topic, switches=switches, senders=sorted(senders, key=lambda count: count.broker))
 
     async def ports(self) -> list[PortTraffic]:
-        """Counters of all ports of the connected switches, by switch and port. Raises `ChannelError`."""
+        """Return the counters of all ports of the connected switches, by switch and port. Raises `ChannelError`."""
         found: list[PortTraffic] = []
         for dpid in sorted(self.connected()):
             counts = sorted(await self.port_counts(dpid), key=lambda count: count.port)
@@ -173,11 +172,11 @@ class RequestHandler:
         return found
 
     def picture(self) -> dict[str, Any]:
-        """The network, as `Topology.to_json` writes it, with the capacities of links."""
+        """Return the network as `Topology.to_json` writes it, with the capacities of links."""
         return with_capacities(self.machine.topology.to_json(), self.machine.admission.traffic)
 
     async def _until(self, true: Callable[[], bool], wait: float) -> None:
-        """Returns once `true` of what was told, or after `wait` seconds."""
+        """Wait until a change makes `true` return True, or for `wait` seconds."""
         try:
             async with asyncio.timeout(max(wait, 0.0)):
                 while not true():
@@ -213,7 +212,7 @@ def _traffic(dpid: int, count: PortCount) -> PortTraffic:
 
 
 def _source(dpid: int, match: Match) -> tuple[int, int, str, int]:
-    """Whose packets a broker's flow matches: switch, port, IP address, UDP port."""
+    """Return the source that a broker's flow matches: switch, port, IP address, UDP port."""
     fields = {name: masked.value for name, masked in match.fields}
     ip = (
         ipaddress.IPv4Address(fields["ipv4_src"]) if "ipv4_src" in fields else ipaddress.IPv6Address(fields["ipv6_src"])

@@ -1,6 +1,6 @@
-"""The controller on an event loop: what switches tell goes into the machine, what it wants goes to the switches.
+"""Runs the controller on an event loop: passes events of switches to the machine, and its effects to the switches.
 
-Several tasks wait for switches at any time, at most one for each; the machine is fed and asked only from the loop.
+Several tasks may wait for switches at a time, at most one for each switch. The machine is used only from the loop.
 """
 
 from __future__ import annotations
@@ -47,40 +47,40 @@ from saps.runtime.atomic_file import replacing
 logger = logging.getLogger(__name__)
 
 AGAIN = 1.0
-"""Seconds until a switch that did not do what it was asked is read again."""
+"""Pause in seconds until a switch that did not do what it was asked is read again."""
 PROBE_FIRST, PROBE_LAST = 0.2, 5.0
-"""Seconds between the first two rounds of probes for a broker not seen yet, and at most between any; they double. Less
-finds it sooner, and costs a packet for each such broker and port without a link."""
+"""First and longest pause in seconds between two rounds of probes for a broker not seen yet; the pause doubles. A
+smaller value finds the broker sooner, and costs a packet for each such broker and port without a link."""
 PROBES = 64
-"""Brokers probed for in one round."""
+"""Most brokers probed for in one round."""
 AUDIT = 5.0
-"""Seconds between two looks at a connected switch: has it as many entries as it should? Less finds sooner what somebody
-else has taken away, and costs two statistics requests a switch; less than the life of a link probe, whose entry may be
-gone too."""
+"""Period in seconds of audits of a connected switch, which count its entries. A smaller value finds entries that
+another program removed sooner, and costs two statistics requests a switch. It must be less than the lifetime of a link
+probe, whose entry may be gone, too."""
 CHECKED, MOST_CHECKED = 200.0, 20_000
-"""Entries a second that are read beside, switch after switch, in case somebody else has changed one in place; and how
-many may be saved up for a large switch. More finds it sooner, and costs 0.1 ms each."""
+"""Entries a second that are read in full, switch after switch, in case another program has changed one in place; and
+the most that may be saved up for a large switch. A larger value finds changes sooner, and costs 0.1 ms an entry."""
 TICK = 2.0
-"""Seconds between two looks at whether trees should move. Less costs a planner's search or more each."""
+"""Period in seconds of checks for trees to move. Each costs at least one search of a planner."""
 SAVE_DELAY, SAVE_REST = 0.2, 20
-"""Seconds until a change is in the state file, and at least so many times what it costs to write it: a tree costs 1 us,
-one that has changed 30."""
+"""Least delay in seconds until a change is in the state file, and the delay as a multiple of the processor time of the
+last save. An unchanged tree costs 1 us, a changed one 30."""
 
 
 class ControllerService(RequestHandler):
-    """A controller's life from `start` to `close`. (A `server.Listener`.)"""
+    """The service of a controller from `start` to `close`. (A `server.Listener`.)"""
 
     def __init__(self, machine: Controller, *, grace: float, state: Path | None = None) -> None:
         super().__init__(machine)
         self.server: OpenFlowServer | None = None
-        """The channel to the switches, once attached."""
+        """The channel to the switches; None until `start`."""
         self._grace = grace
         self._state = state
         self._switches: dict[int, Switch] = {}
         self._seen: set[int] = set()
         """Switches that have connected since the start."""
         self._talks: dict[int, asyncio.Task[None]] = {}
-        """Who waits for a switch."""
+        """The task that waits for each switch."""
         self._saver = Saver(machine)
         self._unsaved = asyncio.Event()
         self._saved = (-1, -1)
@@ -88,15 +88,15 @@ class ControllerService(RequestHandler):
         self._sought = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._cyclic = False
-        """It has been said that the network has cycles."""
+        """Whether a warning of the network's cycles has been logged."""
         self.on_change: Callable[[], None] | None = None
-        """Called when what a standby must know has changed."""
+        """Called when something has changed that a standby must know."""
         self.on_slave: Callable[[], None] | None = None
-        """Called when a switch does not take changes from us any more: another controller is its master. The machine
-        does not hear of that refusal."""
+        """Called when a switch refuses changes because another controller is its master. The machine does not hear of
+        that refusal."""
 
     async def start(self, server: OpenFlowServer) -> None:
-        """Begin to serve; `server` tells this object, and listens already."""
+        """Begin to serve. `server` must be listening already, with this object as its listener."""
         self.server = server
         self._spawn(self._settle())
         self._spawn(self._seek())
@@ -118,7 +118,7 @@ class ControllerService(RequestHandler):
     # ---- what switches tell
 
     def switch_up(self, switch: Switch) -> None:
-        """See `server.Listener`, as for all that follow."""
+        """See `server.Listener`, also for the methods that follow."""
         self._switches[switch.dpid] = switch
         self._seen.add(switch.dpid)
         self._interrupt(switch.dpid)
@@ -153,7 +153,7 @@ class ControllerService(RequestHandler):
         self.handle(HostMoved(mac_text(host.mac), None))
 
     def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        pass  # where hosts are is told by host_seen
+        pass  # `host_seen` reports the places of hosts
 
     # ---- what is to be done
 
@@ -172,7 +172,7 @@ class ControllerService(RequestHandler):
             self._cyclic = _warn_of_cycles(self.machine.topology.redundant, self._cyclic)
 
     def saved(self) -> bytes:
-        """What a restart, or a standby, goes on from."""
+        """Return the state that a restart, or a standby, continues from."""
         return self._saver.save()
 
     def connected(self) -> Collection[int]:
@@ -196,20 +196,20 @@ class ControllerService(RequestHandler):
                 self._talk(dpid, lambda switch: self._apply(switch, changes))
 
     def _interrupt(self, dpid: int) -> None:
-        """Wait no longer for what an earlier connection of the switch would have answered."""
+        """Stop waiting for the answers of a switch's earlier connection."""
         if (talk := self._talks.pop(dpid, None)) is not None:
             talk.cancel()
 
     def _talk(self, dpid: int, say: Callable[[Switch], Coroutine[None, None, Event]]) -> None:
-        """Ask something of a switch, if it is there; the machine hears what becomes of it."""
+        """Ask something of a switch if it is connected; the machine hears the outcome."""
         if (switch := self._switches.get(dpid)) is not None:
             self._talks[dpid] = asyncio.get_running_loop().create_task(self._hear(switch, say))
 
     async def _hear(self, switch: Switch, say: Callable[[Switch], Coroutine[None, None, Event]]) -> None:
         try:
-            event = await say(switch)  # made here: a task may be cancelled before it begins
+            event = await say(switch)  # the coroutine is made here, as a task may be cancelled before it begins
         except SwitchGoneError:
-            return  # it will be told as down, or up again
+            return  # the switch will be reported down, or up again
         except RefusedError as error:
             if error.error.name == "OFPBRC_IS_SLAVE" and self.on_slave is not None:
                 self.on_slave()
@@ -236,7 +236,7 @@ class ControllerService(RequestHandler):
     # ---- what goes on meanwhile
 
     async def _settle(self) -> None:
-        """When no more switches have come for the grace period, whoever has not shown itself is not there."""
+        """Report the network as settled when no new switch has connected for the grace period."""
         seen = 0
         while not seen or seen < len(self._seen):
             seen = len(self._seen)
@@ -245,17 +245,17 @@ class ControllerService(RequestHandler):
         self.handle(Settled(set(self._switches), self.server.links))
 
     async def _tick(self) -> None:
-        """Tell the machine the time, by which it evens out the load."""
+        """Tell the machine the time, by which it balances the load."""
         while True:
             await asyncio.sleep(TICK)
             self.handle(Tick(asyncio.get_running_loop().time()))
 
     async def _audit(self) -> None:
-        """Look at each switch now and then: what is missing there is put back."""
+        """Audit each switch periodically, and restore what is missing there."""
         loop, allowed = asyncio.get_running_loop(), 0.0
         last = loop.time()
         rounds: dict[int, float] = {}
-        """When each switch was read in full, the one for longest first."""
+        """Time of each switch's last full audit, the oldest first."""
         while True:
             if not self._switches:
                 await asyncio.sleep(AUDIT)
@@ -278,8 +278,8 @@ class ControllerService(RequestHandler):
                 await self._compare(switch, talk, whole=turn)
 
     async def _compare(self, switch: Switch, talk: asyncio.Task[None] | None, *, whole: bool) -> None:
-        """Count a switch's entries. If they are not so many as they should be, or `whole`, tell the machine what it
-        holds, unless something was asked of it since `talk`."""
+        """Count a switch's entries. If their number is wrong, or `whole` is set, pass its tables to the machine, unless
+        something was asked of the switch since `talk`."""
         dpid = switch.dpid
         try:
             there = {count.flow.name: count.flow for count in await switch.flow_stats(base.COOKIE, (1 << 64) - 1)}
@@ -296,7 +296,7 @@ class ControllerService(RequestHandler):
             self.handle(TablesRead(dpid, tables))
 
     async def _seek(self) -> None:
-        """Probe for brokers that are wished for and were never seen."""
+        """Probe for wanted brokers that have not been seen."""
         pause = PROBE_FIRST
         while True:
             missing = self.machine.missing[:PROBES]
@@ -347,8 +347,9 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _warn_of_cycles(redundant: int, told: bool) -> bool:
-    """What is not of a tree goes by `NORMAL`, which floods: on a cycle without an end. `redundant`: links beyond a
-    tree; `told`: it was said already. Says whether it has been said."""
+    """Warn once of cycles in the network: traffic outside trees goes by `NORMAL`, which floods endlessly on a cycle.
+    `redundant` is the number of links beyond a spanning tree, `told` whether the warning has been logged. Return
+    whether it has been logged for the present cycles."""
     if redundant and not told:
         logger.warning(
             "the network has cycles (links beyond a tree: %d): trees are safe, but the switches' own traffic goes "

@@ -1,4 +1,4 @@
-"""The settings of the controller: what can be set, in which unit, to what by default, and what raising it costs."""
+"""The settings of the controller: values, units, defaults, and the costs of raising them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saps.ofm.planner.choice import Choice
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `saps controller` can be told (``[controller]``)."""
+    """All settings of `saps controller` (``[controller]``)."""
 
     listen: Annotated[
         Address,

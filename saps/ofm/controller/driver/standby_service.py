@@ -1,7 +1,8 @@
-"""A controller of a pair on an event loop: while it is master a `ControllerService` runs, else it follows the peer's.
+"""Runs a controller of a pair on an event loop: as master it runs a `ControllerService`, otherwise it follows the
+peer's.
 
-Switches connect to both. A slave's connection is kept, so that taking over costs a request to each switch and no
-connection; what the master knows comes over the northbound whenever it has changed.
+Switches connect to both controllers. A slave's connection is kept, so a takeover costs one request to each switch and
+no new connection. The master's state comes over the northbound whenever it has changed.
 """
 
 from __future__ import annotations
@@ -41,20 +42,22 @@ from saps.ofm.openflow.values import Role
 logger = logging.getLogger(__name__)
 
 LOOK = 0.25
-"""Seconds between looks at the clock."""
+"""Period of timer checks in seconds."""
 CHECK = 0.5
-"""Seconds between a master's looks at its role in the switches. Less costs a request a switch."""
+"""Period in seconds of a master's checks of its role at the switches. A smaller value costs a request a switch."""
 FRESH = 1.0
-"""Age in seconds of the last such look above which no intent is taken in without another one: the master may have been
-stopped meanwhile, and be none any more."""
+"""Age in seconds of the last check above which a new intent requires another check first: the process may have been
+suspended meanwhile, and have lost its role."""
 AGAIN = 0.2
-"""Seconds until a peer that could not be reached is asked again."""
+"""Pause in seconds until a peer that did not answer is asked again."""
 GATHER = 0.02
-"""Seconds in which changes gather before the peer fetches them, at least."""
+"""Least time in seconds in which changes gather before the peer fetches them."""
 SPARE = 9
-"""So many times as long as a fetch takes is the time between two: many changes of a large state are few fetches."""
+"""Pause between two fetches as a multiple of a fetch's duration, so that many changes of a large state take few
+fetches."""
 LEAP = 1 << 20
-"""States that a master may have told beyond what its standby has heard of: versions must not be given out twice."""
+"""Increment of versions at a takeover: more states than a master may have told beyond what its standby knows, since no
+version may be used twice."""
 
 
 class PairedController(LeaderSeat):
@@ -63,8 +66,9 @@ class PairedController(LeaderSeat):
     def __init__(
         self, make: Callable[[bytes], ControllerService], peer: PeerClient, takeover: float, state: bytes = b""
     ) -> None:
-        """`make` gives a service that goes on from such a state as `saved.save` writes, if not empty; raises
-        `ValueError` for one that it cannot read. `takeover`: seconds of the peer's silence. `state`: the first one."""
+        """`make` returns a service that continues from a state as `Saver.save` writes it, unless this is empty; it
+        raises `ValueError` for one that it cannot read. `takeover` is the limit of the peer's silence in seconds.
+        `state` is the first state; raises `ValueError` if it is malformed."""
         super().__init__()
         self.leadership = Leadership(secrets.token_hex(8), secrets.randbits(32), takeover)
         self._make = make
@@ -74,15 +78,15 @@ class PairedController(LeaderSeat):
         self._server: OpenFlowServer | None = None
         self._revision = 0
         self._checked = 0.0
-        """When our role in the switches was last looked at."""
+        """Time of the last check of this controller's role at the switches."""
         self._took = 0.0
-        """Seconds that fetching the peer's state took last."""
+        """Seconds that the last fetch of the peer's state took."""
         self._silent = False
         self._work: asyncio.Queue[Effect | ControllerService] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, server: OpenFlowServer) -> None:
-        """Begin; `server` tells this object, and listens already."""
+        """Begin. `server` must be listening already, with this object as its listener."""
         self._server = server
         for work in (self._carry_out(), self._listen(), self._watch()):
             self._spawn(work)
@@ -112,7 +116,7 @@ class PairedController(LeaderSeat):
             self._tell()
 
     def _retire(self) -> None:
-        """From now on nothing is answered nor changed."""
+        """Stop answering and changing anything at once; the service is closed later."""
         service, self.service = self.service, None
         self._ours.clear()
         if service is not None:
@@ -121,7 +125,7 @@ class PairedController(LeaderSeat):
             self._work.put_nowait(service)
 
     async def _carry_out(self) -> None:
-        """One thing after the other, so that what comes late is seen to be late."""
+        """Carry out effects one after the other, so that outdated ones are recognized."""
         while True:
             match await self._work.get():
                 case Claim(generation):
@@ -153,13 +157,13 @@ class PairedController(LeaderSeat):
         await asyncio.gather(*(self._enter(switch) for switch in self._switches()))
 
     async def _enter(self, switch: Switch) -> None:
-        """Begin to work at a switch that has granted us to be its master."""
+        """Begin to work at a switch that has granted the role of master."""
         if switch.granted is not Role.MASTER or self._ours.get(switch.dpid) is switch:
             return
         try:
             await switch.put_base()
         except ChannelError as error:
-            logger.warning("%s", error)  # the next look at the roles comes back to it
+            logger.warning("%s", error)  # the next check of roles tries again
             return
         if switch in self._switches():
             self.switch_up(switch)
@@ -178,7 +182,7 @@ class PairedController(LeaderSeat):
                 await self._check()
 
     async def _check(self) -> None:
-        """Are we still the master of our switches? Of those that are new, we become it."""
+        """Check that this controller is still the master of its switches, and claim new ones."""
         began = asyncio.get_running_loop().time()
         switches = self._switches()
         states = await asyncio.gather(*map(roles.look, switches))
@@ -192,7 +196,7 @@ class PairedController(LeaderSeat):
         self._checked = began
 
     async def _listen(self) -> None:
-        """Hear from the peer all the time, and fetch what it knows whenever that has changed."""
+        """Listen to the peer all the time, and fetch its state whenever that has changed."""
         known = ("", -1)
         while True:
             word = await self._ask_peer(*known, self._takeover / 4)
@@ -219,14 +223,14 @@ class PairedController(LeaderSeat):
         return word
 
     async def _fetch(self) -> bool:
-        """Get what the peer knows. Says whether it came."""
+        """Fetch the peer's state. Return whether it came."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(min(max(GATHER, SPARE * self._took), self._takeover / 4))
         began = loop.time()
         fetching = asyncio.ensure_future(self._peer.saved())
         try:
             while not (await asyncio.wait({fetching}, timeout=self._takeover / 4))[0]:
-                await self._ask_peer()  # a large state takes its time: the peer lives meanwhile, or does not
+                await self._ask_peer()  # a large state takes its time: check that the peer is alive meanwhile
             replica = Replica.of(fetching.result())
         except (UnreachableError, NorthboundError, ValueError) as error:
             logger.warning("cannot fetch the peer's state: %s", error)
@@ -240,7 +244,8 @@ class PairedController(LeaderSeat):
 
     @property
     def _able(self) -> bool:
-        """Half of the switches that are known to exist are connected: who is cut off from the network is no master."""
+        """Whether at least half of the switches known to exist are connected. A controller that is cut off from the
+        network must not be master."""
         return 2 * len(self._switches()) >= self._replica.switches
 
     @property
@@ -251,7 +256,7 @@ class PairedController(LeaderSeat):
         return list(self._server.switches.values()) if self._server is not None else []
 
     def _tell(self) -> None:
-        """Something has changed that the peer must know."""
+        """Announce a change that the peer must know."""
         self._revision += 1
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
