@@ -30,8 +30,7 @@ from saps.storage.records import DROP, KINDS, PUT, PUT_STATE, SCHEMA, SEEDS, Sta
 logger = logging.getLogger(__name__)
 
 Sync = Literal["full", "normal", "off"]
-"""When commits are flushed to the disk: with each commit (``full``), at checkpoints (``normal``), or never (``off``).
-"""
+"""Flushes of commits to the disk: with each commit (``full``), at checkpoints (``normal``), or never (``off``)."""
 
 APPLICATION_ID = 0x53415053
 """``SAPS`` in ASCII, in the file's header."""

@@ -1,6 +1,6 @@
-"""``/v1/drain``: how far a broker's drain is (GET), and orders to begin or end one (POST).
+"""Serves ``/v1/drain``: the progress of a broker's drain (GET), and orders to begin or cancel a drain (POST).
 
-``?broker=`` names another broker. An order is for operators (`saps.frontend.web.http.visitors`).
+``?broker=`` names another broker. Orders need the role operator (`saps.frontend.web.http.visitors`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import changed
 
 LARGEST = 4096
-"""Bytes of an order."""
+"""Most bytes of an order."""
 
 
 class Drainable(Protocol):
-    """What is drained (`saps.broker.drain.BrokerDrain`)."""
+    """A broker that can be drained (`saps.broker.drain.BrokerDrain`)."""
 
     def obey(self, order: Order) -> None: ...
 
@@ -32,10 +32,11 @@ class Drainable(Protocol):
 
 
 class DrainRoutes:
-    """Answers for one broker."""
+    """Handles requests for drains at one broker."""
 
     def __init__(self, drain: Callable[[], Drainable | None], call: Callable[..., Awaitable[Answers]]) -> None:
-        """`drain`: None while the broker has not started. `call`: calls agents of other brokers."""
+        """`drain` returns this broker's drain, or None before the broker has started. `call` calls agents of other
+        brokers."""
         self._drain = drain
         self._call = call
 
@@ -56,7 +57,8 @@ class DrainRoutes:
         return answer(found)
 
     async def _ask(self, broker: str, method: str, *args: Any) -> Drained:
-        """Of another broker. Raises `ProblemError`."""
+        """Call `method` of another broker's drain agent. Raises `ProblemError`: 404 if the broker does not answer, 503
+        if it refuses."""
         for each in await self._call(f"{broker}!{DRAIN}", method, *args):
             if each.error is not None:
                 raise ProblemError(503, "Not drained", each.error)
@@ -71,7 +73,7 @@ class DrainRoutes:
 
 
 async def _order(request: web.Request) -> Order:
-    """The body of the request. Raises `ProblemError`."""
+    """Return the order in the request's body. Raises `ProblemError` if it is too large or invalid."""
     body = await request.read()
     if len(body) > LARGEST:
         raise ProblemError(413, "Too large", f"an order has {LARGEST} bytes at most")

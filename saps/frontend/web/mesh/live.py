@@ -1,6 +1,6 @@
-"""``/v1/live``: the state of the mesh, pushed: all of it once, then what has changed.
+"""Serves ``/v1/live``: pushes the state of the mesh over a WebSocket, first all of it, then the changes.
 
-One loop asks for states while anybody watches, however many do. A watcher that is slow is told less often.
+One loop gathers states for all watchers, and only while there are any. A slow watcher gets fewer updates.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ logger = logging.getLogger(__name__)
 INTERVAL = 2.0
 """Seconds between two states."""
 HEARTBEAT = 30.0
+"""Seconds between two pings; a watcher that does not answer is disconnected."""
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message: with `full` everything, else what is new. Rows take the place of those with the same key: brokers by
+    """One update: the whole state if `full` is set, else the changes. Rows replace those with the same key: brokers by
     ``name``, topics by ``topic``."""
 
     at: float
@@ -38,18 +39,20 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     topics: list[Any] = []
     brokers_gone: list[str] = []
     away: Any = None
-    """All brokers that are away, if that has changed; `events` likewise."""
+    """All brokers that are away; None if unchanged."""
     events: Any = None
+    """The latest broker events; None if unchanged."""
     topics_gone: list[str] = []
     network: Any = None
-    """The OpenFlow network, if it has changed."""
+    """The OpenFlow network; None if unchanged."""
     decisions: Any = None
+    """The decisions; None if unchanged."""
     fault: str | None = None
-    """Why there is no newer state."""
+    """The reason why there is no newer state."""
 
 
 class Picture:
-    """A state with its rows by key."""
+    """A state of the mesh, with its rows by key."""
 
     __slots__ = ("brokers", "decisions", "network", "state", "topics")
 
@@ -62,7 +65,7 @@ class Picture:
 
 
 def news(before: Picture | None, now: Picture) -> News:
-    """What a watcher that has seen `before` is to be told."""
+    """Return the update for a watcher that has seen `before`; None for a new watcher."""
     state = now.state
     told = News(
         at=state.at,
@@ -93,12 +96,12 @@ def news(before: Picture | None, now: Picture) -> News:
 
 
 def _encoded(before: Picture | None, now: Picture, fault: str | None) -> bytes:
-    """The news as JSON. Takes some milliseconds for 10,000 topics: not for the event loop."""
+    """Return the update as JSON. Takes some milliseconds for 10,000 topics, so it must not run in the event loop."""
     return msgspec.json.encode(msgspec.structs.replace(news(before, now), fault=fault))
 
 
 class Live:
-    """Tells all who watch."""
+    """Sends updates to all watchers."""
 
     def __init__(self, mesh: Snapshots, network: NetworkView, decisions: DecisionView) -> None:
         self._mesh = mesh
@@ -111,7 +114,7 @@ class Live:
         self._turn = asyncio.Condition()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """One watcher, from its request to its end."""
+        """Serve one watcher, from its request to the end of its WebSocket."""
         if request.headers.get("Upgrade", "").lower() != "websocket":
             raise ProblemError(426, "WebSocket only", "this address takes WebSockets only")
         socket = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=4096)
@@ -131,7 +134,7 @@ class Live:
         return socket
 
     async def close(self) -> None:
-        """Watch no more, and close all sockets."""
+        """Stop gathering states, and close all WebSockets."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The state of the whole mesh at one broker: asked for only while somebody looks, kept for a moment, bounded."""
+"""Gathers the state of the whole mesh at one broker: on request only, cached for `FRESH` seconds, and bounded."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from saps.frontend.web.mesh.status import MOST_TOPICS, STATUS
 from saps.frontend.web.mesh.trace import trace
 
 FRESH = 1.0
-"""Seconds for which a state is given again."""
+"""Seconds for which a state is cached."""
 ROWS = 20_000
-"""Rows of topics that all brokers together send for one state: some 2 MB."""
+"""Most rows of topics in one state, and the rows that all brokers together are asked for: some 2 MB."""
 LEAST = 200
-"""Of these each broker may send so many, however many brokers there are."""
+"""Rows that each broker may send at least, however many brokers there are."""
 PATIENCE = 20.0
-"""Seconds until a call that does not come back is given up; the overlay gives up earlier."""
+"""Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 Act = Callable[[Callable[[], None]], None]
 
 
 class Snapshots(Protocol):
-    """Where states come from."""
+    """The source of states and traces (`Mesh`)."""
 
     async def state(self) -> State: ...
 
@@ -38,13 +38,13 @@ class Snapshots(Protocol):
 
 
 class Mesh:
-    """Gathers the reports of all brokers."""
+    """Gathers the reports of all brokers, and calls their agents."""
 
     def __init__(
         self, name: str, registry: AgentRegistry, act: Act, trees: Callable[[], dict[str, Tree] | None]
     ) -> None:
-        """`name`: of this broker. `act`: runs a call at the overlay's node. `trees`: what the controller says, if there
-        is one."""
+        """`name`: name of this broker. `act` runs an action at the overlay's node. `trees` returns the controller's
+        trees by topic, or None without a controller."""
         self._name = name
         self._registry = registry
         self._act = act
@@ -55,7 +55,8 @@ class Mesh:
         self._asking: asyncio.Task[State] | None = None
 
     async def state(self) -> State:
-        """The state, at most `FRESH` seconds old. Raises `ProblemError` if the overlay does not answer."""
+        """Return the state of the mesh, at most `FRESH` seconds old. Raises `ProblemError` (504) if the overlay does
+        not answer."""
         if self._state is not None and time.monotonic() < self._until:
             return self._state
         if self._asking is None or self._asking.done():
@@ -63,7 +64,8 @@ class Mesh:
         return await asyncio.shield(self._asking)
 
     async def call(self, name: str, method: str, *args: Any) -> Answers:
-        """Call an agent by name, or all with an attribute."""
+        """Call agents by name or attribute (`saps.agents.api.AgentRegistry.call`). Raises `ProblemError` (504) after
+        `PATIENCE` seconds without an answer."""
         answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
 
         def done(answers: Answers) -> None:
@@ -81,7 +83,7 @@ class Mesh:
         most = min(MOST_TOPICS, max(LEAST, ROWS // self._brokers))
         answers = await self.call(f"!{STATUS}", "report", most)
         values = [answer.value for answer in answers if answer.error is None]
-        reports, rows = await asyncio.to_thread(_added_up, values, self._trees())  # messages go on meanwhile
+        reports, rows = await asyncio.to_thread(_added_up, values, self._trees())  # keeps the event loop free
         self._brokers = max(1, len(reports))
         complete = answers.complete and all(answer.error is None for answer in answers)
         self._state = State(
@@ -98,11 +100,11 @@ class Mesh:
         return self._state
 
     async def trace(self, topic: str, start: str | None) -> Trace:
-        """See `saps.frontend.web.mesh.trace`."""
+        """Return the way of a message to `topic` (`saps.frontend.web.mesh.trace.trace`)."""
         return await trace(self, topic, start)
 
     async def forget(self, name: str) -> None:
-        """Have all brokers forget one that is away. Raises `ProblemError` if none has known it so."""
+        """Make all brokers forget a broker that is away. Raises `ProblemError` (404) if no broker knew it as away."""
         answers = await self.call(f"!{STATUS}", "forget", name)
         self._state = None
         if not any(answer.value is True for answer in answers):
@@ -115,7 +117,7 @@ def _added_up(values: list[Any], trees: dict[str, Tree] | None) -> tuple[list[Re
 
 
 def reports_of(values: Iterable[Any]) -> list[Report]:
-    """The reports that can be read (a broker of another version may say something else), by name of broker."""
+    """Return the valid reports by name of broker. Ignores others, which brokers of another version may send."""
     found = {}
     for value in values:
         try:

@@ -1,6 +1,6 @@
-"""The OpenFlow network as the controller tells it, and the decisions as OFGate does: read while somebody looks.
+"""Reads the OpenFlow network from the controller, and the decisions from OFGate, on request only.
 
-Rates are differences of counters between two looks: of ports for the load of links, of groups for that of trees.
+Rates are differences of counters between two requests: of ports for the load of links, of groups for that of trees.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
 from saps.ofm.northbound.schema import OfmState, OfmStats, PortTraffic, Status, SwitchBudget
 
 FRESH = 1.0
-"""Seconds for which what the controller said is given again."""
+"""Seconds for which answers of the controller and of OFGate are cached."""
 COUNTED = 64
-"""Trees whose counters are read each time, as reading them takes a question to each of their switches."""
+"""Most trees whose counters are read each time. Reading the counters of a tree takes a query to each of its switches.
+"""
 AT_ONCE = 8
-"""Questions to the controller at the same time."""
+"""Most concurrent queries to the controller."""
 HISTORY = 500
-"""Changes of decisions that are remembered."""
+"""Most changes of decisions remembered."""
 
 
 class Controller(Protocol):
-    """What is asked of the controller (`saps.ofm.northbound.driver.client.Client`)."""
+    """The client of the controller (`saps.ofm.northbound.driver.client.Client`)."""
 
     async def list(self) -> list[OfmState]: ...
     async def topology(self) -> Topology: ...
@@ -42,60 +43,69 @@ class Controller(Protocol):
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
-    """One switch, and what OFM uses of it."""
+    """One switch, and OFM's use of its tables."""
 
     dpid: str
+    """Datapath id."""
     connected: bool
+    """Whether the switch is connected to the controller."""
     entries: int
+    """Flow entries in use."""
     entries_budget: int
+    """Most flow entries that OFM may use."""
     buckets: int
+    """Group buckets in use."""
     buckets_budget: int
+    """Most group buckets that OFM may use."""
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """Two switches that are joined; ports as ``port``."""
+    """A link between two switches, with the datapath ids and ports of its ends."""
 
     a: str
     a_port: int
     b: str
     b_port: int
     trees: int
-    """Trees that have both ends."""
+    """Trees that pass both switches, among those whose counters were read."""
     load: float | None
-    """Bytes a second in the busier direction, of everything; None: not known, or not yet."""
+    """Bytes a second of all traffic in the busier direction; None if not known (yet)."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a broker is attached."""
+    """The switch and port at which a broker is attached; None if not known."""
 
     address: str
-    """As in `Broker.ofm`."""
+    """The broker's address, as in `Broker.ofm`."""
     dpid: str | None
     port: int | None
 
 
 class TreeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The tree of a topic."""
+    """The OpenFlow tree of a topic."""
 
     topic: str
     status: str
+    """Value of `saps.ofm.northbound.schema.Status`."""
     address: str | None
+    """The tree's multicast address."""
     reason: str | None
+    """The reason why the tree waits or is refused."""
     brokers: list[str]
-    """Addresses of those connected, as in `Broker.ofm`."""
+    """Addresses of the connected brokers, as in `Broker.ofm`."""
     switches: list[str]
-    """That it passes; only of trees whose counters have been read."""
+    """Datapath ids of the switches that the tree passes; only for trees whose counters have been read."""
     rate: float | None
-    """Packets a second at the busiest switch."""
+    """Packets a second at the busiest switch; None if not known (yet)."""
 
 
 class Network(msgspec.Struct, frozen=True, kw_only=True):
     """The OpenFlow network."""
 
     configured: bool
-    """There is a controller to ask (`web.controller`)."""
+    """Whether there is a controller (`web.controller`)."""
     fault: str | None = None
-    """Why it could not be asked just now."""
+    """The reason why the last request to the controller failed; the rest is then older."""
     switches: list[Switch] = []
     links: list[Link] = []
     places: list[Place] = []
@@ -103,10 +113,10 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that came or went while it was looked at."""
+    """A decision that came or went between two requests."""
 
     at: float
-    """Seconds since 1970."""
+    """Time at which the change was noticed, in seconds since 1970."""
     action: str
     """``build``, ``drop`` or ``revoke``."""
     topic: str
@@ -114,26 +124,29 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decisions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which topics shall have trees, and why."""
+    """The decisions about trees for topics, with their reasons."""
 
     configured: bool
-    """There is an OFGate to ask (`web.ofgate`)."""
+    """Whether there is an OFGate (`web.ofgate`)."""
     fault: str | None = None
+    """The reason why the last request to OFGate failed; the rest is then older."""
     epoch: int | None = None
+    """Epoch of the last table of decisions."""
     trees: list[dict[str, Any]] = []
-    """Each with topic, saving, cost, since, reason, and what it has saved so far of what was predicted, in bytes."""
+    """Topics that shall have trees, each with saving, cost, since, reason, and its predicted and actual saving so far
+    in bytes."""
     revoked: list[dict[str, Any]] = []
-    """Topics whose trees the last table takes back, for they kept missing their predictions; each with the reason."""
+    """Topics whose trees the last table revokes because they kept missing their predictions, each with the reason."""
     job: dict[str, float] | None = None
-    """How the job is that decides (`saps monitor`), as OFGate was told last."""
+    """State of the job that decides (`saps monitor`), as last reported to OFGate."""
     topics: list[dict[str, Any]] = []
-    """What has become of them at OFGate."""
+    """State of the topics at OFGate."""
     history: list[Change] = []
-    """The newest first."""
+    """Changes noticed here, newest first."""
 
 
 class NetworkView:
-    """What the controller says."""
+    """Reads the OpenFlow network from the controller."""
 
     def __init__(self, controller: Controller | None) -> None:
         self._controller = controller
@@ -141,22 +154,22 @@ class NetworkView:
         self._until = 0.0
         self._asking: asyncio.Task[Network] | None = None
         self._counts: dict[str, tuple[float, dict[str, tuple[int, int]]]] = {}
-        """Topic -> when, and packets and bytes of each switch."""
+        """Topic -> time of the last count, and packets and bytes at each switch."""
         self._rates: dict[str, dict[str, tuple[float, float]]] = {}
         """Topic -> packets and bytes a second at each switch."""
         self._sent: dict[tuple[str, int], tuple[float, int]] = {}
-        """Port -> when, and the bytes it had sent."""
+        """Port -> time of the last count, and bytes sent so far."""
         self._loads: dict[tuple[str, int], float] = {}
-        """Port -> bytes a second that it sends."""
+        """Port -> bytes sent a second."""
 
     def trees(self) -> dict[str, Tree] | None:
-        """What was said last, for the list of topics."""
+        """Return the trees of the last answer by topic, or None without a controller."""
         if self._controller is None:
             return None
         return {row.topic: Tree(status=row.status, address=row.address, reason=row.reason) for row in self._last.trees}
 
     async def now(self) -> Network:
-        """The network, at most `FRESH` seconds old."""
+        """Return the network, at most `FRESH` seconds old; older, with its `fault`, if the controller fails."""
         if self._controller is None or time.monotonic() < self._until:
             return self._last
         if self._asking is None or self._asking.done():
@@ -164,7 +177,7 @@ class NetworkView:
         return await asyncio.shield(self._asking)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Cancel the request in progress, and close the client of the controller."""
         if self._asking is not None:
             self._asking.cancel()
         if self._controller is not None:
@@ -185,6 +198,7 @@ class NetworkView:
         return self._last
 
     async def _count(self, controller: Controller, topics: list[str]) -> None:
+        """Read the counters of these topics' trees, compute their rates, and forget other topics."""
         room = asyncio.Semaphore(AT_ONCE)
 
         async def one(topic: str) -> None:
@@ -211,7 +225,8 @@ class NetworkView:
             self._rates.pop(gone, None)
 
     async def _weigh(self, controller: Controller) -> None:
-        """What ports have sent since the last look. A controller without such counters leaves loads unknown."""
+        """Read the ports' counters and compute their loads. With a controller without such counters, loads stay
+        unknown."""
         try:
             ports = await controller.ports()
         except NorthboundError:
@@ -269,10 +284,11 @@ class NetworkView:
 
 
 class DecisionView:
-    """What OFGate says."""
+    """Reads the decisions from OFGate."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        """`url`: of its door for decisions (``saps ofgate --decisions``); empty: there is none."""
+        """`url`: OFGate's URL for decisions (``saps ofgate --decisions``); empty without an OFGate. `token`: bearer
+        token; may be empty."""
         self._url = url.rstrip("/")
         self._token = token
         self._history: deque[Change] = deque(maxlen=HISTORY)
@@ -281,7 +297,7 @@ class DecisionView:
         self._session: aiohttp.ClientSession | None = None
 
     async def now(self) -> Decisions:
-        """The decisions, at most `FRESH` seconds old."""
+        """Return the decisions, at most `FRESH` seconds old; older, with their `fault`, if OFGate fails."""
         if not self._url or time.monotonic() < self._until:
             return self._last
         self._until = time.monotonic() + FRESH
@@ -304,12 +320,13 @@ class DecisionView:
         return self._last
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 
     def _note(self, trees: list[dict[str, Any]], revoked: Mapping[str, str]) -> None:
-        """What has come and gone since the last look."""
+        """Add the decisions that have come and gone since the last answer to the history. `revoked`: reason by
+        topic."""
         now = round(time.time(), 3)
         before = {str(tree["topic"]) for tree in self._last.trees}
         for tree in trees:

@@ -1,4 +1,4 @@
-"""What operators ask: ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}``, ``/v1/decisions``."""
+"""Serves ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}`` and ``/v1/decisions`` for operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, Brokers, Forg
 
 
 class Operator:
-    """Answers for one broker."""
+    """Handles operators' requests at one broker. The handlers raise `ProblemError`."""
 
     def __init__(self, mesh: Snapshots, network: NetworkView, decisions: DecisionView) -> None:
         self._mesh = mesh

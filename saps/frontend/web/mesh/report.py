@@ -1,5 +1,5 @@
-"""What a broker reports of itself, and what the reports of all brokers add up to: the JSON of ``/v1/brokers``,
-``/v1/topics``, ``/v1/trace`` and ``/v1/live``. Terminal commands decode it, too: nothing here serves the Web."""
+"""The reports of brokers and their aggregation: the JSON of ``/v1/brokers``, ``/v1/topics``, ``/v1/trace`` and
+``/v1/live``. Terminal commands decode this JSON as well, so this module contains nothing of the Web server."""
 
 from __future__ import annotations
 
@@ -11,136 +11,145 @@ from saps.local.subscriptions import FilterNode
 from saps.topics import is_wildcard
 
 MODES = ("alm", "constructing", "constructed", "updating", "deleting", "refused")
-"""How a topic travels: ``alm``, or what becomes of its OpenFlow tree (`saps.ofm.northbound.schema.Status`)."""
+"""Modes of a topic: ``alm``, or the status of its OpenFlow tree (`saps.ofm.northbound.schema.Status`)."""
 MOST_ROWS = 20_000
+"""Most topics in one answer."""
 SORTS = ("rate", "subscribers", "topic", "latency")
 
 
 class TopicPart(msgspec.Struct, frozen=True, array_like=True):
-    """A topic at one broker. Rates are of the time between the last two reports."""
+    """A topic at one broker. Rates cover the time between the last two reports."""
 
     topic: str
     published: float
-    """Messages a second from the clients here."""
+    """Messages a second from the broker's clients."""
     bytes: float
-    """Bytes of payload a second from them."""
+    """Bytes of payload a second from the broker's clients."""
     received: float
     """Messages a second from other brokers."""
     subscribers: int
-    """Clients here."""
+    """Subscribed clients of the broker."""
     publishes: bool
-    """This broker takes part as publisher, so it knows the members."""
+    """Whether the broker takes part as publisher, so that it knows the members."""
     members: int
-    """Other brokers that its publications reach."""
+    """Other brokers that the broker's publications reach."""
     by_tree: int
-    """Those of them that an OpenFlow tree serves."""
+    """Members that an OpenFlow tree serves."""
     latency: tuple[float, float] | None
-    """Seconds until all members have confirmed a publication of QoS 1 or 2: upper bounds of the median and of the
-    95th percentile."""
+    """Seconds until all members have confirmed a QoS 1 or 2 publication: upper bounds of the median and of the 95th
+    percentile. None if not known."""
     priority: int
 
 
 class LinkTraffic(msgspec.Struct, frozen=True, array_like=True):
-    """What a broker sends to another one."""
+    """The traffic that a broker sends to another broker."""
 
     to: str
+    """Name of the other broker."""
     bytes: float
-    """A second."""
+    """Bytes a second."""
     round_trip: float | None
-    """Seconds there and back, as TCP measures it; None: not known."""
+    """Round-trip time in seconds as TCP measures it; None if not known."""
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker."""
+    """The state of one broker."""
 
     name: str
     cluster: str
     address: str
-    """For other brokers."""
+    """The broker's address for other brokers."""
     web: list[str]
+    """Addresses of the broker's Web port."""
     version: str
     uptime: float
-    """Seconds."""
+    """Seconds since the start."""
     clients: int
-    """Connected."""
+    """Connected clients."""
     sessions: int
     subscriptions: int
     queued_bytes: int
-    """Kept for slow clients."""
+    """Bytes queued for slow clients."""
     published: int
-    """Messages from its clients, ever; the next three likewise."""
+    """Messages from the broker's clients since its start."""
     received: int
-    """From other brokers."""
+    """Messages from other brokers since the start."""
     delivered: int
-    """Copies to its clients."""
+    """Copies of messages to the broker's clients since the start."""
     dropped: int
+    """Messages dropped since the start."""
     published_rate: float
-    """Messages a second, as the next two."""
+    """Messages a second from the broker's clients."""
     received_rate: float
+    """Messages a second from other brokers."""
     delivered_rate: float
+    """Copies a second to the broker's clients."""
     held_by: list[str]
-    """What keeps publishers waiting at the moment: links, upstream, storage."""
+    """Causes that hold the broker's publishers back at the moment: links, upstream, storage."""
     links: list[str]
-    """Brokers it has overlay links to."""
+    """Names of the brokers to which the broker has overlay links."""
     ofm: str | None
-    """Its address in the OpenFlow network."""
+    """The broker's address in the OpenFlow network; None without OFM."""
     topics: int
-    """Topics known here, those that are not in the report among them."""
+    """Topics known to the broker, including those that are not in the report."""
     counts: bool
-    """Does it count by topic? Else its topics have no rates."""
+    """Whether the broker counts messages by topic; otherwise its topics have no rates."""
     missed_messages: int = 0
-    """Publications kept for brokers that are taken for dead (`saps.overlay.missed.log`). Brokers of an older
-    version do not tell, as the next two."""
+    """Publications kept for brokers declared dead (`saps.overlay.missed.log`). Brokers of an older version do not
+    report this field and those below."""
     missed_bytes: int = 0
+    """Bytes of these publications."""
     missed_dropped: int = 0
-    """Those given up for want of room, ever."""
+    """Such publications dropped for lack of room since the start."""
     upstream: str | None = None
-    """``connected`` or ``away``; None: it has no upstream."""
+    """``connected`` or ``away``; None without an upstream."""
     traffic: list[LinkTraffic] = []
-    """Over the links it has made."""
+    """Traffic over the links that the broker has made."""
     holders: int = 0
-    """Other brokers that have all of its sessions."""
+    """Other brokers that have copies of all of the broker's sessions."""
     held: int = 0
-    """Sessions of other brokers that it holds."""
+    """Other brokers' sessions of which the broker has copies."""
     adopted: int = 0
-    """Sessions of dead brokers that have gone on with it, ever."""
+    """Sessions of dead brokers that the broker has continued since its start."""
 
 
 class Away(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that is taken for dead, until it is back, is forgotten by hand, or for a day."""
+    """A broker declared dead. It is kept until it returns, is forgotten by an operator, or a day has passed."""
 
     name: str
     cluster: str
     address: str
     since: float
-    """Seconds since 1970."""
+    """Time at which the broker was declared dead, in seconds since 1970."""
     life: int
-    """Its incarnation."""
+    """The broker's incarnation."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a broker."""
+    """A change of a broker's membership."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     what: str
-    """``joined``, ``suspected`` (its link broke), ``dead``, ``left``, ``back``."""
+    """``joined``, ``suspected`` (its link broke), ``dead``, ``left`` or ``back``."""
     broker: str
     cluster: str
     life: int
+    """The broker's incarnation."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker answers."""
+    """One broker's report of itself."""
 
     broker: Broker
     filters: list[str]
-    """Subscribed here, as many as fit."""
+    """Topic filters with subscriptions at the broker, up to a limit."""
     parts: list[TopicPart]
-    """The busiest first, as many as were asked for."""
+    """The busiest topics, busiest first, up to the number requested."""
     away: list[Away] = []
-    """As this broker sees it, as `events`. Brokers of an older version do not tell."""
+    """Brokers that this broker has declared dead. Brokers of an older version do not report `away` and `events`."""
     events: list[Event] = []
+    """Broker events that this broker has seen."""
 
 
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,124 +161,133 @@ class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     rate: float
     """Messages published a second."""
     bytes: float
-    """Bytes of payload a second."""
+    """Bytes of payload published a second."""
     subscribers: int
-    """Clients, at the brokers that know the topic."""
+    """Subscribed clients at the brokers that know the topic."""
     publishers: list[str]
-    """Brokers that take part as publishers."""
+    """Names of the brokers that take part as publishers."""
     brokers: list[str]
-    """Brokers with subscribers."""
+    """Names of the brokers with subscribers."""
     latency: tuple[float, float] | None
-    """See `TopicPart.latency`; of the slowest publisher's broker."""
+    """`TopicPart.latency` at the broker with the slowest deliveries."""
     priority: int
     address: str | None = None
-    """Of its tree."""
+    """Multicast address of the topic's tree."""
     reason: str | None = None
-    """What its tree waits for, or why it is refused."""
+    """The reason why the topic's tree waits or is refused."""
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole mesh at a time."""
+    """The state of the whole mesh at one time."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     seen_from: str
-    """The broker that has asked."""
+    """Name of the broker that gathered the state."""
     complete: bool
-    """All brokers have answered."""
+    """Whether all brokers have answered."""
     topics_total: int
-    """Topics that brokers know, of which `topics` are the busiest."""
+    """Number of topics that brokers know; `topics` contains the busiest."""
     brokers: list[Broker]
     topics: list[TopicRow]
     away: list[Away] = []
-    """Brokers that others take for dead."""
+    """Brokers declared dead by other brokers."""
     events: list[Event] = []
-    """The latest, the latest first."""
+    """The latest broker events, latest first."""
 
 
 class Brokers(msgspec.Struct, frozen=True, kw_only=True):
-    """All brokers."""
+    """All brokers of the mesh."""
 
     at: float
-    """Seconds since 1970."""
+    """Time in seconds since 1970."""
     seen_from: str
+    """Name of the broker that gathered the state."""
     complete: bool
-    """All brokers have answered."""
+    """Whether all brokers have answered."""
     brokers: list[Broker]
     away: list[Away] = []
-    """Brokers that others take for dead."""
+    """Brokers declared dead by other brokers."""
     events: list[Event] = []
-    """Broker events: the latest, the latest first."""
+    """The latest broker events, latest first."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker that is away, and not shown any more."""
+    """A broker that was away and is no longer shown."""
 
     forgotten: str
+    """Name of the broker."""
 
 
 class TopicList(msgspec.Struct, frozen=True, kw_only=True):
-    """Topics, as asked for."""
+    """The topics that match a query."""
 
     at: float
+    """Time in seconds since 1970."""
     complete: bool
+    """Whether all brokers have answered."""
     total: int
-    """That fit the question, of which `topics` are the first."""
+    """Number of matching topics; `topics` contains the first."""
     topics: list[TopicRow]
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
-    """One message from broker to broker."""
+    """A hop of a message from broker to broker."""
 
     source: str
     target: str
     by: str
-    """``alm``, or ``ofm``: a datagram along the OpenFlow tree."""
+    """``alm``, or ``ofm`` for a datagram along the OpenFlow tree."""
     depth: int
-    """Messages before this one, and itself."""
+    """Number of hops from the publisher's broker to the target."""
     behind: int
-    """Brokers that the target passes it on to, whatever the number of steps."""
+    """Number of brokers that the message reaches through the target, in any number of hops."""
     crosses: bool
-    """From one cluster to another."""
+    """Whether the hop goes from one cluster to another."""
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
-    """Subscribers at one broker."""
+    """The subscribers at one broker."""
 
     broker: str
     clients: int
+    """Number of clients that would receive the message."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """The way of a message."""
+    """The way of a message from its publisher's broker to the subscribers."""
 
     topic: str
     source: str
-    """The broker it is published at."""
+    """The broker at which the message is published."""
     mode: str
+    """``alm``, ``ofm``, ``mixed``, or ``local`` without hops."""
     complete: bool
-    """All brokers on the way have answered."""
+    """Whether all brokers on the way have answered."""
     hops: list[Hop]
     ends: list[End]
     reasons: list[str]
-    """Why it goes so, in words."""
+    """Explanations of the way in words."""
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller says of a topic's tree."""
+    """A topic's tree as the controller reports it (fields as in `TopicRow`)."""
 
     status: str
+    """Value of `saps.ofm.northbound.schema.Status`."""
     address: str | None = None
     reason: str | None = None
 
 
 SAME = 30.0
-"""Seconds by which brokers' discoveries of the same event lie apart at most."""
+"""Longest time in seconds between two brokers' discoveries of the same event."""
 MOST_EVENTS = 200
+"""Most events in a state."""
 
 
 def absent(reports: Sequence[Report]) -> list[Away]:
-    """The brokers that some report as away, and that have not reported themselves: by name, since the first said so."""
+    """Return the brokers that some broker reports as away and that have not reported themselves, by name. Of several
+    reports, the latest incarnation and then the earliest time counts."""
     here = {report.broker.name for report in reports}
     found: dict[str, Away] = {}
     for away in [away for report in reports for away in report.away if away.name not in here]:
@@ -280,7 +298,7 @@ def absent(reports: Sequence[Report]) -> list[Away]:
 
 
 def happened(reports: Iterable[Report]) -> list[Event]:
-    """What all have seen, each event once as the first saw it, the latest first."""
+    """Merge the events of all reports: each event once, at the time of its first discovery, latest first."""
     found: dict[tuple[str, str, int], list[Event]] = {}
     for event in sorted((e for report in reports for e in report.events), key=lambda event: event.at):
         same = found.setdefault((event.what, event.broker, event.life), [])
@@ -291,7 +309,8 @@ def happened(reports: Iterable[Report]) -> list[Event]:
 
 
 def add_up(reports: Iterable[Report], trees: dict[str, Tree] | None) -> list[TopicRow]:
-    """The topics of all reports, the busiest first. `trees`: by topic; None if there is no controller to ask."""
+    """Aggregate the topics of all reports, busiest first. `trees`: the controller's trees by topic, or None without a
+    controller."""
     parts: dict[str, list[tuple[str, TopicPart]]] = {}
     wildcards = FilterNode()
     exact: dict[str, set[str]] = {}

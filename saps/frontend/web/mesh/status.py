@@ -1,6 +1,7 @@
-"""The status agent: each broker answers for itself, and one call along the overlay gathers the answers of all.
+"""The status agent: each broker reports its own state, and one call over the overlay gathers the reports of all
+brokers.
 
-Nothing is sent while nobody looks. A broker makes its report once a second at most, however many ask.
+Without requests nothing is sent. A broker makes at most one report in `FRESH` seconds, however many requests come.
 """
 
 from __future__ import annotations
@@ -17,30 +18,34 @@ from saps.frontend.web.mesh.report import Away, Broker, Event, Report, TopicPart
 from saps.statistics import LATENCY_BOUNDS, Statistics
 
 STATUS = "status"
-"""Name of each broker's status agent, which is called by way of its broker: it costs the overlay no key."""
+"""Name of the agent at each broker. Calls reach it by the broker's name, so that it needs no key in the overlay."""
 FRESH = 1.0
-"""Seconds for which a report is given again."""
+"""Seconds for which a report is cached."""
 MOST_TOPICS = 10_000
-"""Topics in one report, at most."""
+"""Most topics in one report."""
 MOST_FILTERS = 1000
+"""Most topic filters in one report."""
 MOST_AWAY = 1000
+"""Most brokers that are away in one report."""
 
 
 class Watched(Protocol):
-    """What the agent reports on (`saps.broker.status.Watch`)."""
+    """The broker that the agent reports on (`saps.broker.status.Watch`). `divide` returns the same as
+    `StatusAgent.divide`; the `rates` are messages published, received and delivered a second."""
 
     def broker(self, rates: tuple[float, float, float]) -> Broker: ...
 
     def totals(self) -> tuple[int, int, int]:
-        """Messages published, received from other brokers, and delivered; ever."""
+        """Return the messages published, received from other brokers, and delivered since the start."""
 
     def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
-        """Topic -> subscribers here, does this broker take part as publisher, members, served by a tree, priority."""
+        """Return for each topic: subscribers here, whether this broker takes part as publisher, members, members served
+        by a tree, and priority."""
 
     def filters(self) -> list[str]: ...
 
     def matching(self, topic: str) -> int:
-        """Clients here that would get a message to the topic."""
+        """Return the number of clients here that would receive a message to the topic."""
 
     def divide(self, topic: str, members: list[str] | None) -> Any: ...
 
@@ -49,11 +54,11 @@ class Watched(Protocol):
     def events(self) -> list[Event]: ...
 
     def forget(self, name: str) -> bool:
-        """A broker that is away is not to be shown any more. False if it is not away."""
+        """Forget a broker that is away. Returns False if it is not away."""
 
 
 class _Seen:
-    """The counters of a topic as they were at the last report."""
+    """The counters of a topic at the last report."""
 
     __slots__ = ("bytes", "latency", "published", "received")
 
@@ -65,12 +70,13 @@ class _Seen:
 
 
 class StatusAgent:
-    """Answers for one broker."""
+    """The agent ``!status`` of one broker."""
 
     def __init__(
         self, name: str, watched: Watched, clock: Callable[[], float], statistics: Callable[[], Statistics | None]
     ) -> None:
-        """`name`: of the broker. `statistics`: the counts by topic, if there are any."""
+        """`name`: the broker's name. `clock` returns seconds of a monotonic clock. `statistics` returns the counts by
+        topic, or None if the broker does not count."""
         self._name = name
         self._watched = watched
         self._clock = clock
@@ -82,30 +88,31 @@ class StatusAgent:
 
     @remote
     def report(self, most: int) -> Any:
-        """A `Report` as plain values, with so many topics at most."""
+        """Return a `Report` as plain values, with the `most` busiest topics."""
         found = self.now()
         parts = found.parts[: max(0, min(most, MOST_TOPICS))]
         return msgspec.to_builtins(msgspec.structs.replace(found, parts=parts))
 
     @remote
     def divide(self, topic: str, members: list[str] | None) -> Any:
-        """How a publication to the topic goes on from here, to these brokers (None: to all that have subscribed):
-        ``[how, [[next broker, brokers behind it], ...]]``."""
+        """Return how this broker would pass on a publication to the topic: ``[how, [[next broker, brokers behind it],
+        ...], brokers served by an OpenFlow tree]``. `members`: brokers to reach, each as its name and cluster; None for
+        the members that this broker knows as publisher."""
         return self._watched.divide(topic, members)
 
     @remote
     def matching(self, topic: str) -> Any:
-        """``[name of this broker, clients here that would get a message to the topic]``."""
+        """Return ``[name of this broker, number of clients here that would receive a message to the topic]``."""
         return [self._name, self._watched.matching(topic)]
 
     @remote
     def forget(self, name: str) -> Any:
-        """Whether the broker was known as away. It is not any more."""
+        """Forget a broker that is away. Returns whether it was away."""
         self._report = None
         return self._watched.forget(name)
 
     def now(self) -> Report:
-        """The report, with all topics."""
+        """Return the report with all topics, at most `FRESH` seconds old."""
         now = self._clock()
         elapsed = now - self._at
         if self._report is None or elapsed >= FRESH:
@@ -154,12 +161,13 @@ class StatusAgent:
 
 
 def _grown(now: int, before: int) -> int:
-    """By how much a counter has grown that may have begun anew."""
+    """Return by how much a counter has grown. A smaller value means that the counter was reset meanwhile."""
     return now - before if now >= before else now
 
 
 def _latency(now: list[int] | None, before: list[int] | None) -> tuple[float, float] | None:
-    """Median and 95th percentile of what a histogram has gained, as upper bounds of their buckets."""
+    """Return the median and the 95th percentile of the values that a histogram has gained, as upper bounds of their
+    buckets. None if it has gained none."""
     if now is None:
         return None
     gained = [_grown(n, b) for n, b in zip(now, before or [0] * len(now), strict=True)]

@@ -1,6 +1,7 @@
-"""Where a message to a topic would go, and why: from the publisher's broker, along the tree, to the subscribers.
+"""Traces the way that a message to a topic would take from the publisher's broker to the subscribers, with the reasons.
 
-Each broker on the way is asked how it would pass the message on, so what is shown is what these brokers do now.
+Each broker on the way is asked how it would pass the message on, so the trace shows the present behaviour of these
+brokers.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ if TYPE_CHECKING:
     from saps.frontend.web.mesh.mesh import Mesh
 
 MOST_HOPS = 500
-"""Brokers asked for one trace."""
+"""Hops of a trace after which no further level of the tree is followed."""
 
 
 async def trace(mesh: Mesh, topic: str, start: str | None) -> Trace:
-    """The way of a message published at the broker `start`; None: at a broker that publishes to the topic, or here.
+    """Return the way of a message published at the broker `start`. With None, it starts at a broker that publishes to
+    the topic, or else at this broker.
 
-    Raises `ProblemError` if there is no such broker.
+    Raises `ProblemError` (404) if there is no such broker, or (504) if the overlay does not answer.
     """
     state = await mesh.state()
     return await _Tracing(mesh, state, topic, start).run()
@@ -90,14 +92,14 @@ class _Tracing:
         return [end for end in await self._all_ends() if end.broker in reached]
 
     async def _all_ends(self) -> list[End]:
-        """Who has subscribers, and how many clients: every broker is asked, as filters may have wildcards."""
+        """Return the subscribers at each broker. Asks every broker, as topic filters may have wildcards."""
         answers = await self._mesh.call(f"!{STATUS}", "matching", self._topic)
         self._complete &= answers.complete
         found = [answer.value for answer in answers if answer.error is None]
         return [End(broker=name, clients=clients) for name, clients in sorted(found) if clients]
 
     async def _along(self, source: str, branches: list[tuple[str, list[str]]], depth: int) -> None:
-        """Follow the branches, all of one depth at a time."""
+        """Follow the branches, one level of the tree at a time."""
         level = [(source, child, behind) for child, behind in branches]
         while level and len(self._hops) < MOST_HOPS:
             for sender, child, behind in level:
@@ -114,6 +116,8 @@ class _Tracing:
     async def _divide(
         self, broker: str, members: list[str] | None
     ) -> tuple[str, list[tuple[str, list[str]]], list[str]]:
+        """Ask a broker how it would pass the message on (`StatusAgent.divide`). Returns "unknown" and no branches if
+        the broker does not answer."""
         wanted = None if members is None else [f"{name} {self._clusters.get(name, '')}" for name in members]
         answers = await self._mesh.call(f"{broker}!{STATUS}", "divide", self._topic, wanted)
         for answer in answers:

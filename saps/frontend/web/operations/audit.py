@@ -1,4 +1,4 @@
-"""``/v1/audit``: the latest entries of all brokers' audit logs."""
+"""Serves ``/v1/audit``: the latest entries of all brokers' audit logs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from saps.operations.audit import AUDIT, KEPT, AuditList, Entry
 
 
 class AuditRoutes:
-    """Answers for the whole mesh, at one broker."""
+    """Handles requests for the audit log of the whole mesh at one broker."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
 
     async def latest(self, request: web.Request) -> web.Response:
-        """The latest first."""
+        """Answer with the latest entries, latest first."""
         asked = Parameters(request, ("search", "logins", "limit"))
         limit = asked.number("limit", KEPT)
         most = 100 if limit is None else limit

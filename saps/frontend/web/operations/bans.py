@@ -1,4 +1,4 @@
-"""``/v1/bans``: who is banned (GET), an order to ban (POST), and to lift a ban (DELETE)."""
+"""Serves ``/v1/bans``: the bans in force (GET), and orders to ban (POST) and to lift a ban (DELETE)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from saps.frontend.web.http.visitors import VISITOR, changed
 from saps.operations.bans import KINDS, Ban, BanList, Banned, BanOrder, Bans, named
 
 LARGEST = 128 * 1024
-"""Bytes of an order: a client identifier has 64 KiB at most."""
+"""Most bytes of an order; a client identifier has at most 64 KiB."""
 PATIENCE = 20.0
-"""Seconds until a call that does not come back is given up; the overlay gives up earlier."""
+"""Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 
 class Spread(Protocol):
-    """The bans of a broker (`saps.broker.bans.LiveBans`)."""
+    """The bans of a broker (`saps.broker.bans.LiveBans`). `order` sends a change to all brokers, and calls `done` with
+    their answers."""
 
     table: Bans
 
@@ -32,14 +33,14 @@ class Spread(Protocol):
 
 
 class BanRoutes:
-    """Answers for one broker: it has the bans of the whole mesh."""
+    """Handles requests for bans at one broker, which has the bans of the whole mesh."""
 
     def __init__(self, broker: str, bans: Spread) -> None:
         self._broker = broker
         self._bans = bans
 
     async def show(self, request: web.Request) -> web.Response:
-        """Those in force."""
+        """Answer with the bans in force."""
         Parameters(request, ())
         return answer(BanList(at=round(time.time(), 3), bans=self._bans.table.live()))
 
@@ -69,11 +70,13 @@ class BanRoutes:
         return await self._spread(request, lifted)
 
     def _stamp(self, kind: str, name: str) -> float:
-        """Later than what is known of the ban."""
+        """Return a time for a change, in seconds since 1970, which is later than the ban's last change."""
         known = [ban.at for ban in self._bans.table.all() if ban.key == (kind, name)]
         return round(max([time.time(), *[at + 0.001 for at in known]]), 3)
 
     async def _spread(self, request: web.Request, ban: Ban) -> web.Response:
+        """Send a change to all brokers, record it, and answer with a `Banned`. Raises `ProblemError`: 503 if all
+        brokers refuse, 504 if none answers in time."""
         before = self._bans.table.get(ban.kind, ban.name)
         answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._bans.order(ban, lambda answers: None if answered.done() else answered.set_result(answers))
@@ -101,7 +104,7 @@ def _by(request: web.Request) -> str:
 
 
 def _named(kind: str, name: str) -> str:
-    """Raises `ProblemError`."""
+    """Return the name in the form in which it is kept. Raises `ProblemError` for an invalid address."""
     try:
         return named(kind, name)
     except ValueError as error:
@@ -109,7 +112,7 @@ def _named(kind: str, name: str) -> str:
 
 
 async def _order(request: web.Request) -> BanOrder:
-    """The body of the request. Raises `ProblemError`."""
+    """Return the order in the request's body. Raises `ProblemError` if it is too large or invalid."""
     Parameters(request, ())
     body = await request.read()
     if len(body) > LARGEST:

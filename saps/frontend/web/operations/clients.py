@@ -1,4 +1,4 @@
-"""``/v1/clients``: which clients there are in the mesh, everything about one of them, and an order to disconnect it."""
+"""Serves ``/v1/clients``: queries for clients in the mesh, the details of a client, and orders to disconnect it."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from saps.operations.values import (
 from saps.topics import subscription_fault
 
 Call = Callable[..., Awaitable[Answers]]
-"""Calls agents by name: `saps.frontend.web.mesh.mesh.Mesh.call`."""
+"""Calls agents by name (`saps.frontend.web.mesh.mesh.Mesh.call`)."""
 STATES = {"connected": True, "away": False}
 PARAMETERS = ("search", "client", "user", "address", "broker", "filter", "state", "sort", "limit", "after")
 
 
 class ClientRoutes:
-    """Answers for the whole mesh, at one broker."""
+    """Handles requests for clients of the whole mesh at one broker."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
 
     async def find(self, request: web.Request) -> web.Response:
-        """The clients that are wanted."""
+        """Answer with one page of the clients that match the query."""
         broker, question = _question(request)
         found = await self._find(broker, question)
         if question.sort in ("rate", "delivered") and any(row.published_rate is None for row in found.clients):
-            await asyncio.sleep(SHORTEST)  # it was the first look
+            await asyncio.sleep(SHORTEST)  # rates need a second request
             found = await self._find(broker, question)
         return answer(found)
 
     async def _find(self, broker: str, question: Question) -> ClientList:
-        wanted = msgspec.structs.replace(question, limit=question.limit + 1)  # one more: is there a next page?
+        wanted = msgspec.structs.replace(question, limit=question.limit + 1)  # one more shows if there is a next page
         answers = await self._call(f"{broker}!{CLIENTS}", "find", msgspec.to_builtins(wanted))
         if broker and not answers:
             raise ProblemError(404, "No such broker", f"{broker!r} does not answer", field="broker")
@@ -71,13 +71,14 @@ class ClientRoutes:
         return ClientList(at=round(time.time(), 3), complete=complete, total=total, clients=shown, next=more)
 
     async def show(self, request: web.Request) -> web.Response:
-        """Everything about one client."""
+        """Answer with the details of one client; viewers get no payloads."""
         Parameters(request, ())
         found = await self._client(request.match_info["client"])
         return answer(found if request[VISITOR].role >= Role.OPERATOR else _without_payloads(found))
 
     async def _client(self, name: str) -> Client:
-        """Raises `ProblemError` if no broker knows the client."""
+        """Return the details of a client. Of several sessions, a connected one counts, then the latest. Raises
+        `ProblemError` (404) if no broker has a session."""
         answers = await self._call(f"!{CLIENTS}", "describe", name)
         values = [each.value for each in answers if each.error is None and each.value is not None]
         if not values:
@@ -100,7 +101,7 @@ class ClientRoutes:
 
 
 def _question(request: web.Request) -> tuple[str, Question]:
-    """The broker that is asked, empty for all, and what is. Raises `ProblemError`."""
+    """Return the broker to ask (empty for all) and the query in a request. Raises `ProblemError`."""
     asked = Parameters(request, PARAMETERS)
     topic_filter, sort = asked.get("filter"), asked.text("sort") or "client"
     if topic_filter is not None and (fault := subscription_fault(topic_filter)) is not None:
@@ -129,7 +130,7 @@ def _question(request: web.Request) -> tuple[str, Question]:
 
 
 def _without_payloads(client: Client) -> Client:
-    """What viewers see."""
+    """Return the client without the payloads of its messages."""
 
     def bare(rows: list[MessageRow]) -> list[MessageRow]:
         return [msgspec.structs.replace(row, text="") for row in rows]
@@ -139,7 +140,8 @@ def _without_payloads(client: Client) -> Client:
 
 
 def _choice(asked: Parameters, name: str, choices: dict[str, Any]) -> Any:
-    """What one of several words stands for; None if none is given. Raises `ProblemError`."""
+    """Return the value of the word given for a parameter, or None if it is not given. Raises `ProblemError` for a word
+    that is not among the `choices`."""
     word = asked.get(name)
     if word is not None and word not in choices:
         raise ProblemError(400, "Bad parameter", f"one of {', '.join(choices)}", field=name)

@@ -1,4 +1,4 @@
-"""``/v1/follow``: a live trace of a client or topic, from all brokers, as server-sent events."""
+"""Serves ``/v1/follow``: a live trace of a client or topic from all brokers, as server-sent events."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from saps.operations.following import FOLLOW, LONGEST, Event
 from saps.topics import filter_fault
 
 EVERY = 0.5
-"""Seconds between two looks at what the brokers have noted."""
+"""Seconds between two collections of the brokers' events."""
 HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 Note = Callable[..., None]
-"""Has the audit log know of a request: `Visitors.note`."""
+"""Records a request in the audit log (`saps.frontend.web.http.visitors.Visitors.note`)."""
 
 
 class FollowRoutes:
-    """Answers for the whole mesh, at one broker."""
+    """Handles requests for live traces of the whole mesh at one broker."""
 
     def __init__(self, call: Call, note: Note) -> None:
         self._call = call
         self._note = note
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Events until the time is over, or nobody listens."""
+        """Begin a live trace at all brokers, and send its events until its time is over or the client has gone."""
         client, topic_filter, seconds = _asked(request)
         name = secrets.token_hex(8)
         for each in await self._call(f"!{FOLLOW}", "begin", name, client, topic_filter, seconds):
@@ -68,7 +68,7 @@ class FollowRoutes:
 
 
 def _asked(request: web.Request) -> tuple[str, str, float]:
-    """Client, topic filter and seconds. Raises `ProblemError`."""
+    """Return the client, the topic filter and the seconds in a request. Raises `ProblemError`."""
     asked = Parameters(request, ("client", "filter", "seconds"))
     client, topic_filter = asked.text("client"), asked.text("filter")
     seconds = asked.number("seconds", int(LONGEST), least=1)

@@ -1,4 +1,4 @@
-"""The part of the OpenAPI document that is about operators' work on clients."""
+"""Generates the part of the OpenAPI document for the operators' work on clients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TYPES: dict[str, Any] = {
     "Deleted": Deleted,
     "FollowEvent": Event,
 }
-"""What is sent and told, by the name of its schema."""
+"""Types of requests and answers, by the name of their schema."""
 
 
 def paths(named: dict[str, Any]) -> dict[str, Any]:
-    """The paths; `named`: the schemas by name."""
+    """Return the paths. `named`: the schemas by name."""
     return {**_clients(named), **_audit(named), **_bans(named), **_retained(named), **_follow(named)}
 
 

@@ -1,4 +1,4 @@
-"""``/v1/retained``: the retained messages of the mesh, and an order to delete one."""
+"""Serves ``/v1/retained``: the retained messages of the mesh (GET), and orders to delete one (DELETE)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from saps.operations.retained import MOST, RETAINED, Deleted, RetainedList, Reta
 from saps.topics import filter_fault
 
 Publish = Callable[[str, bytes], None]
-"""Publishes a retained message in the broker's own name: topic and payload."""
+"""Publishes a retained message in the broker's own name; the arguments are topic and payload."""
 
 
 class RetainedRoutes:
-    """Answers for the whole mesh, at one broker."""
+    """Handles requests for retained messages of the whole mesh at one broker."""
 
     def __init__(self, call: Call, publish: Publish) -> None:
         self._call = call
         self._publish = publish
 
     async def browse(self, request: web.Request) -> web.Response:
-        """By topic, a page at a time."""
+        """Answer with one page of the matching retained messages, by topic."""
         asked = Parameters(request, ("filter", "after", "limit"))
         topic_filter, limit = asked.text("filter") or "#", asked.number("limit", MOST, least=1)
         if (fault := filter_fault(topic_filter)) is not None:
@@ -43,7 +43,7 @@ class RetainedRoutes:
         return RetainedList(complete=complete, more=full and len(rows) >= most, messages=rows[:most])
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete the message of a topic, whoever has published it."""
+        """Delete the retained message of a topic, whoever published it. Raises `ProblemError` if there is none."""
         Parameters(request, ())
         topic = topic_of(request)
         found = (await self._browse(topic, "", 1)).messages

@@ -1,4 +1,4 @@
-"""The paths by which operators manage clients."""
+"""Adds the routes for the operators' work on clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from saps.operations.roles import Role
 
 
 def add_operations(site: WebServer, visitors: Visitors, call: Call, bans: BanRoutes, retain: Publish) -> None:
-    """To be called before the server listens."""
+    """Add the routes, each with the role it needs. To be called before the server listens."""
     site.add("/v1/follow", visitors.only(FollowRoutes(call, visitors.note).handle, Role.OPERATOR))
     retained = RetainedRoutes(call, retain)
     site.add("/v1/retained", visitors.only(retained.browse, Role.OPERATOR))
