@@ -1,8 +1,9 @@
-"""The agent API (SAPS 2016, section 3, fig. 3; after PIAX): agents register attributes, others call them by attribute.
+"""The agent API (SAPS 2016, section 3, fig. 3; after PIAX): agents register attributes, and others call them by
+attribute.
 
-`discovery_call` calls a method of all agents in the mesh that have an attribute and gathers their answers; `call` by
-name is the same thing with one match. The publisher and subscriber agents of clients need no key of their own: they are
-called by name by way of their broker.
+`discovery_call` calls a method of all agents in the mesh that have an attribute, and gathers their answers. `call` by
+name is the same with one match. The publisher and subscriber agents of clients need no key of their own: calls reach
+them by name through their broker.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import BrokerRef
 
 REMEMBERED = 4096
-"""Calls whose answers are kept, so that a repeated call does not run again."""
+"""Most calls whose answers are kept, so that a repeated call does not run again."""
 
 _PLAIN: dict[Any, Any] = {
     "str": str,
@@ -30,14 +31,14 @@ _PLAIN: dict[Any, Any] = {
     "list[Any]": list[Any],
     "list[str]": list[str],
 }
-"""Annotations of arguments that are checked."""
+"""Argument annotations that are checked, with the type that each stands for."""
 
 _REMOTE: dict[object, list[Any]] = {}
-"""Each method that others may call, with the types of its arguments, as far as plain names say them; `Any` for the
-others. What a caller sends is converted to them: no agent gets a text where it expects a number."""
+"""Each remote method with the types of its arguments: `Any` where the annotation is not in `_PLAIN`. Arguments of a
+call are converted to these types, so no agent gets a text where it expects a number."""
 
 _REPEATABLE: set[object] = set()
-"""Those of them that may run again when a call is repeated: their answers are not kept."""
+"""The remote methods that may run again when a call is repeated. Their answers are not kept."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Done = Callable[["Answers"], None]
@@ -51,19 +52,20 @@ def remote(method: Method) -> Method:
 
 
 def repeatable(method: Method) -> Method:
-    """`remote`, for a method that does no harm if it runs twice for one call: answers may be large."""
+    """Mark a method as `remote` and harmless to run twice for one call. Its answers are not kept, so they may be
+    large."""
     _REPEATABLE.add(method)
     return remote(method)
 
 
 class Answers(list[Answer]):
-    """What the agents answered. `complete` is False if some part of the mesh did not answer in time."""
+    """The answers of all agents called. `complete` is False if some part of the mesh did not answer in time."""
 
     complete: bool = True
 
 
 class Caller(Protocol):
-    """What the registry needs of the overlay (`saps.overlay.node.OverlayNode`)."""
+    """The part of the overlay that the registry needs (`saps.overlay.node.OverlayNode`)."""
 
     def register_attribute(self, attribute: str, done: Callable[[], None]) -> None: ...
 
@@ -81,7 +83,7 @@ class Caller(Protocol):
 
 
 class AgentRegistry:
-    """The agents of one broker. An agent is any object; what others may call is marked by `remote`."""
+    """The agents of one broker. An agent is any object; `remote` marks the methods that others may call."""
 
     def __init__(self) -> None:
         self._by_attribute: dict[str, dict[str, object]] = {}
@@ -91,15 +93,15 @@ class AgentRegistry:
         self._answered: OrderedDict[tuple[BrokerRef, int], list[Answer]] = OrderedDict()
 
     def bind(self, caller: Caller, users: Mapping[str, object] | None = None) -> None:
-        """Connect to the overlay. `users` are the user agents by name (`saps.local.hub.Hub.agents`)."""
+        """Connect the registry to the overlay. `users` are the user agents by name (`saps.local.hub.Hub.agents`)."""
         self._caller = caller
         self._users = {} if users is None else users
 
     def register(
         self, name: str, agent: object, attributes: Iterable[str] = (), done: Callable[[], None] | None = None
     ) -> None:
-        """Host an agent. `done` runs once calls from everywhere find it. Raises ValueError if the broker has an agent
-        of that name."""
+        """Host an agent. `done` runs once calls from everywhere find the agent. Raises `ValueError` if the broker has
+        an agent of that name."""
         if name in self._by_attribute.get(name, {}):
             raise ValueError(f"there is an agent {name!r} already")
         wanted = {name, *attributes}
@@ -116,23 +118,24 @@ class AgentRegistry:
             self._overlay.register_attribute(attribute, one_done)
 
     def host(self, name: str, agent: object) -> None:
-        """Host an agent that is called by way of its broker only (``broker!name``, ``!name``): it costs no key."""
+        """Host an agent that is called only through its broker (``broker!name``, ``!name``). It needs no key in the
+        overlay."""
         self._by_attribute.setdefault(name, {})[name] = agent
 
     def unregister(self, name: str) -> None:
-        """Host an agent no longer. Unknown names are ignored."""
+        """Stop hosting an agent. Unknown names are ignored."""
         for attribute, agents in list(self._by_attribute.items()):
             if agents.pop(name, None) is not None and not agents:
                 del self._by_attribute[attribute]
                 self._overlay.unregister_attribute(attribute)
 
     def discovery_call(self, attribute: str, method: str, args: Iterable[Any], done: Done) -> None:
-        """Call `method` of every agent in the mesh that has `attribute`."""
+        """Call `method` of every agent in the mesh that has `attribute`. `done` gets the answers."""
         self._overlay.call_agents(attribute, method, tuple(args), lambda outcome: done(_answers(outcome)))
 
     def call(self, name: str, method: str, args: Iterable[Any], done: Done) -> None:
-        """Call a method of one agent by name; ``broker!client/pub`` and ``broker!client/sub`` name the agents of a
-        client at a broker, ``broker!name`` any agent there, ``!name`` those of that name at all brokers."""
+        """Call a method of one agent by name. ``broker!client/pub`` and ``broker!client/sub`` name the agents of a
+        client at a broker, ``broker!name`` any agent there, and ``!name`` the agents of that name at all brokers."""
         broker, separator, user = name.partition("!")
         if separator:
             self._overlay.call_agents(user, method, tuple(args), lambda outcome: done(_answers(outcome)), broker=broker)
@@ -140,8 +143,9 @@ class AgentRegistry:
             self.discovery_call(name, method, args, done)
 
     def answer(self, call: AgentCall, by_name: bool) -> list[Answer]:
-        """Run a call at this broker's agents; once, however often it is repeated. `by_name`: only the agent whose
-        name is the attribute."""
+        """Run a call at this broker's agents and return their answers. A repeated call returns the kept answers,
+        unless all of its methods are `repeatable`. With `by_name` the call runs only at the agent whose name is the
+        attribute."""
         key = (call.origin, call.serial)
         known = self._answered.get(key)
         if known is not None:
@@ -168,7 +172,7 @@ class AgentRegistry:
 
 
 def _run(name: str, agent: object, call: AgentCall) -> Answer:
-    """One agent's answer. A method that fails answers with its error: a remote caller cannot break this broker."""
+    """Return one agent's answer. A method that fails answers with its error: no remote caller can break this broker."""
     arguments = None if call.method.startswith("_") else _arguments(type(agent), call.method)
     if arguments is None:
         return Answer(name, None, f"no method {call.method!r}")
@@ -181,13 +185,13 @@ def _run(name: str, agent: object, call: AgentCall) -> Answer:
 
 
 def _arguments(kind: type, name: str) -> list[Any] | None:
-    """The types of the arguments of a class's method; None unless others may call it."""
+    """Return the argument types of a class's method, or None if the method is not remote."""
     method = getattr(kind, name, None)
     return _REMOTE.get(method) if callable(method) and isinstance(method, Hashable) else None
 
 
 def _may_run_again(kind: type, name: str) -> bool:
-    """Is there no need to keep what the method of a class has answered?"""
+    """Return whether a class's method is `repeatable`, so that its answer need not be kept."""
     method = getattr(kind, name, None)
     return callable(method) and isinstance(method, Hashable) and method in _REPEATABLE
 

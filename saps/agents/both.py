@@ -1,10 +1,10 @@
-"""BOTH: the overlay knows who takes a topic by ALM and who by OFM; OFGate is asked only by whoever leaves the tree
-(SAPS 2016, 3.2.2).
+"""BOTH: the overlay knows which brokers take a topic by ALM and which by OFM (SAPS 2016, 3.2.2). Only a broker that
+leaves the tree, or must become its sender, asks OFGate.
 
-S(t$OFM) is `saps.overlay.delivery.ofm_members`: a publisher learns the tree's address and members from the aggregated
-reply of the range call with which it collects the topic's subscribers, and from the members' announcements. It sends
-one datagram to the tree for S(t$OFM) and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM) after a
-random wait, and keeps its key in S(t): so it falls back to ALM without a change of membership there.
+S(t$OFM) is `saps.overlay.delivery.ofm_members`. A publisher learns the tree's address and members from two sources: the
+aggregated reply of the range call that collects the topic's subscribers, and the members' announcements. The publisher
+sends one datagram to the tree for S(t$OFM), and ALM to the rest of S(t). A member that hears the tree joins S(t$OFM)
+after a random wait, and keeps its key in S(t). So it falls back to ALM without a change of membership there.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
 LONGEST_WAIT = 0.5
-"""Seconds within which members that hear a new tree join it, each at a random moment. More makes the migration longer,
-less gives the overlay more insertions at once."""
+"""Longest wait in seconds before a member that hears a new tree joins it; each member draws a random wait. A longer
+wait makes the migration longer; a shorter one gives the overlay more insertions at once."""
 LEAVE_AGAIN = 1.0
-"""Seconds after which a leave is repeated that no OFGate has answered."""
+"""Delay in seconds until a leave that no OFGate has answered is repeated."""
 LEAVE_ATTEMPTS = 5
 
 
 class Joining:
-    """Which trees this broker joins as a member, and when: each after a random wait."""
+    """Decides which trees this broker joins as a member, and when: each after a random wait."""
 
     def __init__(self, port: Port, trees: Trees, wants: Callable[[str], bool], rng: random.Random) -> None:
         self._port = port
@@ -40,10 +40,10 @@ class Joining:
         self._barred: dict[str, int] = {}
         """Topic -> epoch of the last tree that this broker must not join (again)."""
         self._pending: dict[str, int] = {}
-        """Topic -> epoch of the tree that it is about to join."""
+        """Topic -> epoch of the tree that this broker is about to join."""
 
     def heard(self, topic: str, tree: Tree) -> None:
-        """There is a tree, which brings a topic that has a subscriber here."""
+        """Plan to join a tree that brings a topic with a subscriber here, if it is newer than all known ones."""
         known = self._trees.own(topic)
         if known is not None and known.epoch >= tree.epoch:
             return
@@ -58,7 +58,7 @@ class Joining:
                 self._trees.join(topic, tree)
 
     def barred(self, topic: str) -> int:
-        """The epoch up to which trees of the topic are not joined."""
+        """Return the epoch up to which trees of the topic must not be joined."""
         return self._barred.get(topic, 0)
 
     def bar(self, topic: str, epoch: int) -> None:
@@ -66,20 +66,20 @@ class Joining:
         self._barred[topic] = max(epoch, self.barred(topic))
 
     def admit(self, topic: str, epoch: int) -> None:
-        """The tree of this epoch may be joined again, if it was the last that was not to be."""
+        """Permit the tree of this epoch again, if it is the last barred one."""
         if self.barred(topic) == epoch:
             self._barred[topic] = epoch - 1
 
     @property
     def highest_epoch(self) -> int:
-        """Of all trees that it knows of, 0 for none."""
+        """The highest epoch of all trees that this broker has joined or barred, 0 for none."""
         own = [tree.epoch for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
         return max([*own, *self._barred.values()], default=0)
 
 
 class Both:
-    """A `saps.agents.switchover.Delivery`. `use` tells the data path which tree serves whom, `wants` if a topic has a
-    subscriber here."""
+    """The `saps.agents.switchover.Delivery` of BOTH. `use` tells the data path which tree serves which brokers. `wants`
+    returns whether a topic has a subscriber here."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Both:
         rng: random.Random,
         modes: Modes,
     ) -> None:
-        """`modes`: who its OFGates are, and which brokers are in its domain."""
+        """`modes` gives the attribute of this broker's OFGates, and the brokers in its domain."""
         self._gate = modes.ofgate(me.ref)
         self._domain = modes.domains
         self._port = port
@@ -105,10 +105,10 @@ class Both:
         self._wants = wants
         self._joining = Joining(port, trees, wants, rng)
         self._told: dict[str, Tree] = {}
-        """Trees that OFGate has told this broker of, because it asked for them."""
+        """Topic -> tree that OFGate has announced to this broker as a publisher."""
         self._streams: set[str] = set()
         self._keyed: dict[str, int] = {}
-        """Topic -> epoch of the last tree that OFGate has told of: this broker is in it, and has its key."""
+        """Topic -> epoch of the last tree that OFGate has announced: this broker is in that tree, and has its key."""
         self._asked: dict[str, int] = {}
         """Topic -> epoch of the last tree that OFGate was asked to put this broker into as a sender."""
 
@@ -172,7 +172,7 @@ class Both:
             self.heard(topic, tree)
 
     def group_changed(self, topic: str) -> None:
-        """Use the newest tree known, for those who are in it."""
+        """Use the newest known tree for the brokers in it, if this broker holds its key."""
         if topic not in self._streams:
             return
         self._outgrown.watch(topic)
@@ -193,18 +193,18 @@ class Both:
         return self._domain.of(broker) == self._domain.of(self._me.ref)
 
     def _inside(self, topic: str) -> frozenset[tuple[str, int]] | None:
-        """Who is in S(t$OFM) of a topic that is published here; None: it has no tree."""
+        """Return the brokers in S(t$OFM) of a topic that is published here. None if the topic has no tree."""
         group = self._trees.group(topic, self._near) if topic in self._streams else None
         if group is not None:
             return group[1]
         return frozenset() if topic in self._told else None
 
     def outgrown(self) -> list[str]:
-        """The topics published here that have a tree, and subscribers who are not in S(t$OFM): they have come since."""
+        """Return the topics published here that have a tree and subscribers outside S(t$OFM), who came later."""
         return [topic for topic in self._streams if self._outgrown.outside(topic)]
 
     def failed(self, topic: str, tree: Tree) -> None:
-        """This broker may be no sender of the tree: have itself put in."""
+        """Ask OFGate to make this broker a sender of the tree: it may be missing among the senders."""
         self._registry.discovery_call(self._gate, "sends", (topic, self._me.plain()), lambda answers: None)
 
     def revoke(self, topic: str, epoch: int) -> bool:

@@ -1,4 +1,4 @@
-"""BOTH: the broker list of a topic, as the overlay knows it, and whether its tree has been outgrown."""
+"""BOTH: collects the broker list of a topic from the overlay, and finds the topics that have outgrown their tree."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
 LOOK = 1.0
-"""Seconds between two looks at whether a topic has subscribers outside its tree. Less puts them into it sooner, and may
-take those for outside who are about to join it (`saps.agents.both.LONGEST_WAIT`)."""
+"""Interval in seconds between two checks for subscribers outside a topic's tree. A shorter interval adds them sooner,
+but mistakes members that are about to join for outsiders (`saps.agents.both.LONGEST_WAIT`)."""
 
 
 def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[Any]], None]) -> None:
-    """Collect the broker list of a topic, and the brokers that publish to it (as `Member.plain`)."""
+    """Collect the broker list of a topic and the brokers that publish to it. `done(members, senders)` gets both as
+    lists of `Member.plain`."""
 
     def gathered(answers: Answers) -> None:
         parties = [answer.value for answer in answers if answer.error is None and answer.value is not None]
@@ -29,10 +30,11 @@ def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[
 
 
 class Outgrown:
-    """The topics published here that have a tree, and subscribers outside it: they have come since.
+    """The topics published here that have a tree and subscribers outside it, who came after its construction.
 
-    Each newcomer is told to OFGate once, by the first of the topic's publishers in its domain, by name and incarnation;
-    what gets lost, OFGate's own rounds find (`OFGate._sweep`)."""
+    The first of the topic's publishers in its domain, by name and incarnation, tells OFGate once of each newcomer.
+    OFGate's own sweeps (`OFGate._sweep`) find what gets lost.
+    """
 
     def __init__(
         self,
@@ -44,8 +46,9 @@ class Outgrown:
         near: Callable[[BrokerRef], bool],
         inside: Callable[[str], frozenset[tuple[str, int]] | None],
     ) -> None:
-        """`gate`: the attribute of the OFGates; `near`: may this broker be in the same tree; `inside`: name and
-        incarnation of those in the tree of a topic published here, None if it has none."""
+        """`gate` is the attribute of the OFGates. `near` returns whether a broker may be in the same tree as this
+        broker. `inside` returns name and incarnation of each broker in the tree of a topic published here, or None if
+        the topic has no tree."""
         self._port = port
         self._registry = registry
         self._me = me
@@ -54,16 +57,16 @@ class Outgrown:
         self._near = near
         self._inside = inside
         self._told: dict[str, frozenset[BrokerRef]] = {}
-        """Topics that are looked at, and who of their subscribers has been told."""
+        """Topics under watch, each with its outside subscribers that OFGate has been told of."""
 
     def watch(self, topic: str) -> None:
-        """Look at a topic published here for as long as it has a tree."""
+        """Watch a topic published here for as long as it has a tree."""
         if topic not in self._told and self._inside(topic) is not None:
             self._told[topic] = frozenset()
             self._port.after(LOOK, lambda: self._look(topic))
 
     def outside(self, topic: str) -> frozenset[BrokerRef]:
-        """The subscribers outside the tree; none if there is no tree."""
+        """Return the subscribers outside the topic's tree: none if the topic has no tree."""
         inside = self._inside(topic)
         if inside is None:
             return frozenset()

@@ -1,8 +1,8 @@
-"""EITHER: OFGate knows all members of a tree, publishers ask it for the status (SAPS 2016, 3.2.1).
+"""EITHER: OFGate knows all members of a tree, and publishers ask OFGate for its status (SAPS 2016, 3.2.1).
 
-The paper asks before each publication. Here the answer is kept under a lease, which OFGate revokes *before* it changes
-the tree: while this broker has a lease, the tree is as it was told. Whom the tree does not serve gets the message by
-ALM, so nobody has to wait for OFGate, neither a publication nor a SUBACK. Of many topics it is asked at once.
+The paper asks before each publication. Here the publisher keeps the answer under a lease, which OFGate revokes *before*
+it changes the tree: while this broker has a lease, the tree is as it was told. Members outside the tree get the message
+by ALM, so neither a publication nor a SUBACK waits for OFGate. One question asks about many topics.
 """
 
 from __future__ import annotations
@@ -17,35 +17,36 @@ from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.port import Port
 
 ASK_AGAIN = 0.1
-"""Seconds after a revocation until OFGate is asked again."""
+"""Delay in seconds between a revocation and the next question to OFGate."""
 UNANSWERED = 1.0
-"""Seconds after which OFGate is asked again if none answered."""
+"""Delay in seconds until a question is repeated that no leading OFGate has answered."""
 RENEW = 0.5
-"""At this fraction of a lease it is renewed."""
+"""Fraction of a lease after which the lease is renewed."""
 TOGETHER = 0.05
-"""Renewals within this fraction of a lease are due at one moment. More joins more of them, and renews some sooner."""
+"""Grid of the renewals, as a fraction of a lease: renewals within one interval are due at the same moment. A larger
+value joins more of them, and renews some sooner."""
 AT_ONCE = 64
-"""Topics in one question at most."""
+"""Most topics in one question."""
 
 Use = Callable[[str, Served | None], None]
 SealWith = Callable[[str, bytes], None]
-"""Has datagrams of a topic sealed with the key of a label from now on."""
+"""Makes the data path seal the datagrams of a topic with the key of a label from now on."""
 
 
 class _Question:
-    """What this broker knows about a topic's status."""
+    """The state of this broker's question about one topic."""
 
     __slots__ = ("generation", "until")
 
     def __init__(self) -> None:
         self.generation = 0
-        """An answer to an earlier question than this counts for nothing."""
+        """Number of the latest question: answers to earlier ones do not count."""
         self.until = 0.0
-        """End of the lease."""
+        """End of the lease, on the port's clock in seconds."""
 
 
 class Either:
-    """A `saps.agents.switchover.Delivery`. `use` tells the data path which tree serves whom."""
+    """The `saps.agents.switchover.Delivery` of EITHER. `use` tells the data path which tree serves which brokers."""
 
     def __init__(
         self,
@@ -58,8 +59,8 @@ class Either:
         tells: bool = True,
         gate: str = OFGATE,
     ) -> None:
-        """`tells` False: no topic uses EITHER, so OFGate need not know of subscriptions until it asks. `gate`: the
-        attribute of its OFGates."""
+        """With `tells` False no topic uses EITHER, so OFGate need not know of subscriptions until it asks for a report.
+        `gate` is the attribute of this broker's OFGates."""
         self._port = port
         self._registry = registry
         self._me = me
@@ -68,9 +69,9 @@ class Either:
         self._gate = gate
         self._tells = tells
         self._questions: dict[str, _Question] = {}
-        """By topic, for all topics that this broker publishes to."""
+        """Topic -> question, for all topics that this broker publishes to."""
         self._due: dict[str, _Question] = {}
-        """Those to be asked in this turn."""
+        """Topic -> question, for the topics to be asked about in this turn."""
         self._filters: dict[str, int] = {}
         """Filter -> version of its registration at OFGate."""
         self._versions = 0
@@ -91,13 +92,13 @@ class Either:
     def _tell(self, method: str, topic_filter: str) -> None:
         if not self._tells:
             return
-        # If it gets lost: whoever is not known to have joined is served by ALM, and OFGate's sweep finds out.
+        # A lost call does no harm: ALM serves a broker that OFGate does not know, and OFGate's sweep finds it.
         args = (topic_filter, self._me.plain(), self._versions)
         self._registry.discovery_call(self._gate, method, args, lambda answers: None)
 
     @property
     def filters(self) -> dict[str, int]:
-        """What OFGate must know of this broker's subscriptions: filter -> version."""
+        """The subscriptions that OFGate must know of: filter -> version."""
         return dict(self._filters)
 
     # --- publishers ---------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Either:
         self._use(topic, None)
 
     def _ask(self, topic: str, question: _Question) -> None:
-        """Ask OFGate. Until it has answered the present lease holds; a publication does not wait."""
+        """Ask OFGate about a topic. The present lease holds until the answer comes, so no publication waits."""
         if self._questions.get(topic) is not question:
             return
         question.generation += 1
@@ -137,12 +138,12 @@ class Either:
         self._registry.discovery_call(self._gate, "status", ([topic for topic, _ in due], self._me.plain()), answered)
 
     def _answer(self, topic: str, question: _Question, asked: float, said: Any) -> None:
-        """`said`: of this topic; None if no OFGate that leads has answered."""
+        """Handle the answer about one topic. `said` is None if no leading OFGate has answered."""
         if said is None:
             self._later(topic, question, UNANSWERED)
             return
         status, address, epoch, brokers, lease, *label = said
-        # The lease is counted from the question: so it ends here before it ends at OFGate.
+        # The lease runs from the question, so it ends here before it ends at OFGate.
         question.until = asked + lease
         if question.until <= self._port.now:
             self._later(topic, question, UNANSWERED)
@@ -195,10 +196,11 @@ class Either:
         pass
 
     def failed(self, topic: str, tree: Tree) -> None:
-        """The data path tries the tree again by itself; if OFGate changes it, the lease goes."""
+        """Ignore the failure: the data path tries the tree again by itself. If OFGate changes the tree, it revokes the
+        lease."""
 
     def constructed(self, topic: str, tree: Tree) -> None:
-        """A lease that says otherwise is out of date."""
+        """Ask again at once: a lease that denies this tree is out of date."""
         question = self._questions.get(topic)
         if question is not None:
             self._later(topic, question, 0.0)
@@ -208,6 +210,7 @@ class Either:
 
 
 def leader_of(answers: Answers) -> Any:
-    """What the OFGate that leads has answered; None if none does. If two think that they lead, the lower name does."""
+    """Return the answer of the leading OFGate, or None if none leads. If two believe that they lead, the lower name
+    counts."""
     answered = [answer for answer in answers if answer.error is None and answer.value is not None]
     return min(answered, key=lambda answer: answer.agent).value if answered else None

@@ -1,4 +1,4 @@
-"""A broker's part in OFM on real sockets: UDP endpoint, data path and OFM agent, put together from the settings."""
+"""A broker's part in OFM on real sockets: builds UDP endpoint, data path and OFM agent from the settings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from saps.ofm.switch.host import mac_for
 from saps.overlay.node import OverlayNode
 
 NO_MAC = "00:00:00:00:00:00"
-"""Of an interface without hardware, such as the loopback."""
+"""The MAC address of an interface without hardware, such as the loopback."""
 
 
 def modes_of(settings: OfmSettings) -> Modes:
-    """The mode of each topic, by the settings."""
+    """Return the modes of the topics according to the settings."""
     return Modes(Mode(settings.mode), settings.exceptions, settings.domains)
 
 
 class LiveOfm:
-    """OFM at one broker. `attach` it before it joins the mesh, start its agent after, `close` it at its end."""
+    """OFM at one broker. Call `attach` before the broker joins the mesh, start its agent after, and call `close` at the
+    end."""
 
     def __init__(self, settings: OfmSettings, received: Callable[[list[bytes]], None]) -> None:
-        """`received` hands datagrams to the node."""
+        """`received` takes the received datagrams to the node."""
         self._settings = settings
         self._endpoint: UdpEndpoint | AttachedEndpoint = (
             AttachedEndpoint(settings.attach, received) if settings.attach else UdpEndpoint(received)
@@ -40,7 +41,7 @@ class LiveOfm:
         self.element: BrokerAddress | None = None
 
     def _listen(self) -> BrokerAddress:
-        """Raises `SettingError` if the address cannot be had."""
+        """Listen, and return the element of the broker list. Raises `SettingError` if the address is not available."""
         host, port = Address.parse(self._settings.listen)
         if self._settings.delivery != "trees" and ":" not in host:
             raise SettingError("ofm.delivery", f"{self._settings.delivery} needs an IPv6 address in ofm.listen: {host}")
@@ -59,7 +60,7 @@ class LiveOfm:
         return BrokerAddress(host, mac, port)
 
     def _plug_in(self, endpoint: AttachedEndpoint, host: str, port: int) -> BrokerAddress:
-        """Be the host at a software switch's port. Raises `SettingError`."""
+        """Connect as a host to a software switch's port. Raises `SettingError`."""
         try:
             element = BrokerAddress(host, self._settings.mac or mac_for(host), port)
             endpoint.plug_in(element)
@@ -68,8 +69,8 @@ class LiveOfm:
         return element
 
     def attach(self, node: OverlayNode, registry: AgentRegistry) -> OfmAgent:
-        """Listen, and give the node its data path and its OFM agent. Raises `SettingError` if the address cannot be
-        had."""
+        """Listen, and give the node its data path and its OFM agent. Raises `SettingError` if the address is not
+        available."""
         element = self.element = self._listen()
         keys = Keyring(node.port.me, self._admit)
         self._admit(())
@@ -91,7 +92,8 @@ class LiveOfm:
         return self.agent
 
     def _admit(self, labels: Iterable[bytes]) -> None:
-        """Where the kernel hands on the datagrams, it drops what no key of these labels can have sealed."""
+        """Have the kernel drop every datagram that no key of these labels can have sealed. An endpoint attached to a
+        switch takes all."""
         if isinstance(self._endpoint, UdpEndpoint):
             self._endpoint.admit(labels)
 
@@ -100,5 +102,5 @@ class LiveOfm:
         return {"unsent": self._endpoint.unsent, "kept_out": kept_out}
 
     def close(self) -> None:
-        """Send and receive no more."""
+        """Stop sending and receiving."""
         self._endpoint.close()

@@ -1,7 +1,7 @@
-"""The OFM agent of a broker: it holds EITHER and BOTH, and is what OFGate calls.
+"""The OFM agent of a broker: holds EITHER and BOTH, and answers OFGate's calls.
 
-It listens to what happens at the broker (filters, streams, S(t$OFM), the data path) and hands each event to the table
-of the topic's mode. Every broker that takes part in OFM has one, under the name `OFM`.
+The agent listens to the events at the broker (filters, streams, S(t$OFM), the data path). It hands each event to the
+table of the topic's mode. Every broker that takes part in OFM has one agent, under the name `OFM`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OfmAgent:
         of_socket: Callable[[], dict[str, int]] = dict,
         choice: Choice = BY_TREES,
     ) -> None:
-        """`of_socket`: what the socket counts, for `describe`. `choice`: which topics leave without a tree."""
+        """`of_socket` returns the socket's counts, for `describe`. `choice` says which topics leave without a tree."""
         self._registry = registry
         self._datapath = datapath
         self._multicast = node.delivery.multicast
@@ -76,7 +76,7 @@ class OfmAgent:
         self._listen(node, datapath)
 
     def _listen(self, node: OverlayNode, datapath: Datapath) -> None:
-        """Hear of what happens at the broker."""
+        """Subscribe to the events at the broker."""
         node.rendezvous.subscriptions.on_change.append(self._filter_changed)
         node.rendezvous.publishers.on_stream.append(self._stateless.stream_changed)
         node.rendezvous.publishers.on_policy.append(self._stateless.settle)
@@ -86,11 +86,11 @@ class OfmAgent:
 
     @property
     def directory(self) -> Directory | None:
-        """Whom stateless delivery reaches; None: this broker takes no part, now."""
+        """The brokers that stateless delivery reaches. None if this broker takes no part now."""
         return self._stateless.directory
 
     def start(self, done: Callable[[], None] | None = None) -> None:
-        """Once the broker has joined: let OFGate find this agent."""
+        """Register this agent for OFGate, and ask for a bit. Call this once the broker has joined the mesh."""
         self._registry.register(OFM, self, done=done)
         self._stateless.start()
 
@@ -122,7 +122,7 @@ class OfmAgent:
     # --- the decision to exploit OFM ------------------------------------------------------------------------------
 
     def construct(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
-        """Have an OFM constructed for a topic. `done` gets ``[status, reason]``, None if no OFGate answers."""
+        """Have an OFM constructed for a topic. `done` gets ``[status, reason]``, or None if no OFGate answers."""
         told = done or (lambda status: None)
         publishers = [self.me.plain()] if self._publishers.publishes(topic) else []
         if self._modes.of(topic) is Mode.EITHER:
@@ -131,7 +131,7 @@ class OfmAgent:
             gather(self._registry, topic, lambda members, senders: self._request(topic, members, senders, told))
 
     def release(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
-        """The OFM of a topic is not wanted any more. `done` as for `construct`."""
+        """Tell OFGate that the OFM of a topic is no longer wanted. `done` is as for `construct`."""
         told = done or (lambda status: None)
         self._registry.discovery_call(self._gate, "release", (topic,), lambda answers: told(leader_of(answers)))
 
@@ -167,15 +167,17 @@ class OfmAgent:
 
     @remote
     def party(self, topic: str) -> Any:
-        """``[broker list element, has a subscriber for the topic, publishes to it]``; None if neither."""
+        """Return ``[broker list element, has a subscriber for the topic, publishes to it]``, or None if neither
+        holds."""
         subscribes, publishes = self._subscriptions.wants(topic), self._publishers.publishes(topic)
         return [self.me.plain(), subscribes, publishes] if subscribes or publishes else None
 
     @remote
     def report(self, new_leader: bool) -> Any:
-        """What an OFGate must know of this broker: who it is, its filters with their versions, the trees it has joined,
-        the highest epoch it knows, the topics that have subscribers outside their tree (BOTH), and whether it takes
-        part in stateless delivery. With `new_leader` it forgets the leases of the former OFGate."""
+        """Return what an OFGate must know of this broker (`saps.agents.ofgate.roster.Report`): who it is, its filters
+        with their versions, the trees it has joined, the highest epoch it knows, its topics with subscribers outside
+        their tree (BOTH), and whether it takes part in stateless delivery. With `new_leader` the broker drops the
+        leases of the former OFGate."""
         if new_leader:
             self._either.drop_leases()
         joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
@@ -185,7 +187,7 @@ class OfmAgent:
 
     @remote
     def describe(self) -> Any:
-        """What this broker's publications and datagrams came to since its start, for status pages."""
+        """Return what became of this broker's publications and datagrams since its start, for status pages."""
         return {
             "broker": self.me.ref.name,
             "publications": self._publishers.seq,

@@ -1,7 +1,8 @@
-"""Stateless delivery at a broker: which topics leave that way, and whom it reaches (`saps.ofm.stateless`).
+"""Stateless delivery at a broker: decides which topics leave without a tree, and which brokers they reach
+(`saps.ofm.stateless`).
 
-What a topic's tree says (EITHER, BOTH) is kept beside it: it holds for topics that are not to go this way, and for all
-as long as this broker has no bit or no plane works.
+The trees that EITHER and BOTH report are kept beside it. A topic uses its tree if it is not to leave this way. All
+topics do so while this broker has no bit or no plane works.
 """
 
 from __future__ import annotations
@@ -20,37 +21,37 @@ from saps.overlay.port import Port
 from saps.topics import matches
 
 TREE = Tree(str(RANGE.network_address), 0)
-"""Stands for all planes in datagrams."""
+"""The tree that stands for all planes in datagrams."""
 AGAIN = 1.0
-"""Seconds until an OFGate that has not answered is asked again."""
+"""Delay in seconds until an OFGate that has not answered is asked again."""
 
 Use = Callable[[str, Served | None, Directory | None], None]
 
 
 class Choice(NamedTuple):
-    """Which topics leave how."""
+    """The topics that leave without a tree."""
 
     delivery: Literal["trees", "stateless", "auto"] = "trees"
-    """`auto`: by the topic's tree while it has one."""
+    """How the topics leave. With `auto` a topic leaves by its tree while it has one."""
     topics: tuple[str, ...] = ("#",)
-    """Filters of the topics for which that holds; the others leave by trees."""
+    """Filters of the topics that `delivery` holds for. All other topics leave by trees."""
 
     @property
     def for_all(self) -> bool:
-        """No topic has a tree, but for lack of planes."""
+        """Whether every topic leaves without a tree, unless no plane works."""
         return self.delivery == "stateless" and "#" in self.topics
 
     def covers(self, topic: str) -> bool:
-        """May the topic leave without a tree?"""
+        """Return whether the topic may leave without a tree."""
         return self.delivery != "trees" and any(matches(each, topic) for each in self.topics)
 
 
 BY_TREES = Choice()
-"""As without stateless delivery."""
+"""The choice without stateless delivery: all topics leave by trees."""
 
 
 class Stateless:
-    """Between the deliveries by trees and the data path."""
+    """The switch between the deliveries by trees and the data path."""
 
     def __init__(
         self,
@@ -64,8 +65,9 @@ class Stateless:
         by_tree: Callable[[str, bool], None],
         permitted: Callable[[str], bool],
     ) -> None:
-        """`gate`: the attribute of the OFGates. `use` tells the data path. `by_tree` begins, or ends, the delivery of a
-        topic by trees. `permitted`: may any broker hold the topic's messages? All have the key."""
+        """`gate` is the attribute of the OFGates. `use` tells the data path how a topic leaves. `by_tree` begins (True)
+        or ends (False) the delivery of a topic by trees. `permitted` returns whether every broker may hold the topic's
+        messages, because all brokers have the key."""
         self._port = port
         self._registry = registry
         self._me = me
@@ -76,21 +78,22 @@ class Stateless:
         self._by_tree = by_tree
         self._permitted = permitted
         self._open: dict[str, bool] = {}
-        """Topics published here; True: trees are asked for."""
+        """The topics published here -> whether a tree is asked for."""
         self._trees: dict[str, Served] = {}
-        """The trees of topics, as the deliveries by trees say."""
+        """Topic -> tree, as the deliveries by trees report it."""
         self.directory: Directory | None = None
-        """Whom it reaches; None: this broker has no bit, or no plane works."""
+        """The brokers that stateless delivery reaches. None if this broker has no bit or no plane works."""
         self.epoch = 0
-        """Of the directory."""
+        """The epoch of `directory`."""
 
     @property
     def enrols(self) -> bool:
-        """Does this broker take part?"""
+        """Whether this broker takes part in stateless delivery."""
         return self._choice.delivery != "trees"
 
     def start(self) -> None:
-        """Have OFGate give this broker a bit. If it is forgotten there, reports tell (`OfmAgent.report`)."""
+        """Ask OFGate for a bit, until it answers. If OFGate forgets this broker later, the reports remind it
+        (`OfmAgent.report`)."""
         if not self.enrols:
             return
 
@@ -101,7 +104,7 @@ class Stateless:
         self._registry.discovery_call(self._gate, "enrol", (self._me.plain(),), answered)
 
     def stream_changed(self, topic: str, opened: bool) -> None:
-        """This broker begins, or ends, to publish to a topic."""
+        """Handle the start (`opened`) or end of this broker's publications to a topic."""
         if opened:
             self._open[topic] = False
             self._settle(topic)
@@ -112,7 +115,7 @@ class Stateless:
             self._use(topic, None, None)
 
     def use_tree(self, topic: str, served: Served | None) -> None:
-        """A delivery by trees says which tree may be used."""
+        """Note which tree a topic may use, as its delivery by trees says; None for no tree."""
         if served is None:
             self._trees.pop(topic, None)
         else:
@@ -120,7 +123,8 @@ class Stateless:
         self._choose(topic)
 
     def told(self, epoch: int, sets: list[Any], planes: list[Any], label: bytes) -> None:
-        """OFGate says who has which bit, which planes work, and with which key to seal. Raises as `directory`."""
+        """Take over OFGate's notice of all bits, the working planes and the label of the key, if its epoch is new.
+        Raises as `directory`."""
         if epoch <= self.epoch:
             return
         self.directory = directory(self._me.ref, sets, planes)
@@ -129,12 +133,12 @@ class Stateless:
         self.settle()
 
     def settle(self) -> None:
-        """Topics may go another way now: others have bits, or another policy holds."""
+        """Choose anew how each topic leaves. To be called when other brokers have got bits or another policy holds."""
         for topic in list(self._open):
             self._settle(topic)
 
     def _goes(self, topic: str) -> bool:
-        """Can the topic leave without a tree now?"""
+        """Return whether the topic can leave without a tree now."""
         return self.directory is not None and self._choice.covers(topic) and self._permitted(topic)
 
     def _settle(self, topic: str) -> None:

@@ -1,8 +1,8 @@
-"""The words of the switch-over between ALM and OFM, shared by publishers, subscribers and OFGate (SAPS 2016, 3.2).
+"""The vocabulary of the switch-over between ALM and OFM, shared by publishers, subscribers and OFGate (SAPS 2016, 3.2).
 
-EITHER and BOTH (`saps.agents.either`, `saps.agents.both`) are two tables over this vocabulary: the same events at a
-broker, answered differently. `saps.agents.ofm` holds them at each broker, `saps.agents.ofgate.ofgate` is the other
-side.
+EITHER and BOTH (`saps.agents.either`, `saps.agents.both`) are two tables over this vocabulary. They answer the same
+events at a broker in different ways. `saps.agents.ofm` holds both tables at each broker; `saps.agents.ofgate.ofgate` is
+the other side.
 """
 
 from __future__ import annotations
@@ -21,111 +21,115 @@ from saps.topics import matches
 OFGATE = "ofgate"
 """Attribute of the OFGate agents."""
 OFM = "ofm"
-"""Name, and so attribute, of each broker's OFM agent."""
+"""Name of each broker's OFM agent, and so its attribute too."""
 
 
 class Mode(StrEnum):
     """How the membership of a topic's tree is managed."""
 
     EITHER = "either"
-    """OFGate knows all members; a publisher asks it, and uses either ALM or OFM (3.2.1)."""
+    """OFGate knows all members. A publisher asks OFGate, and uses either ALM or OFM (3.2.1)."""
     BOTH = "both"
-    """The overlay knows S(t) and S(t$OFM); a publisher uses both at once (3.2.2)."""
+    """The overlay knows S(t) and S(t$OFM). A publisher uses ALM and OFM at once (3.2.2)."""
 
 
 class Modes:
-    """Which mode each topic has. The same at all brokers of a mesh and at OFGate."""
+    """The mode of each topic. All brokers of a mesh and OFGate must use the same modes."""
 
     def __init__(self, usual: Mode, exceptions: Sequence[str] = (), domains: Sequence[str] = ()) -> None:
-        """Topics that match one of the filters in `exceptions` have the other mode. `domains`: see `Domains`."""
+        """Give topics that match a filter in `exceptions` the other mode than `usual`. `domains`: see `Domains`."""
         self.domains = Domains(domains)
         self._usual = usual
         self._other = Mode.BOTH if usual is Mode.EITHER else Mode.EITHER
         self._exceptions = tuple(exceptions)
 
     def of(self, topic: str) -> Mode:
-        """The mode of a topic."""
+        """Return the mode of a topic."""
         return self._other if any(matches(exception, topic) for exception in self._exceptions) else self._usual
 
     def ofgate(self, broker: BrokerRef) -> str:
-        """The attribute of the OFGates that a broker has to do with: those of its domain."""
+        """Return the attribute of the OFGates of a broker's domain."""
         domain = self.domains.of(broker)
         return f"{OFGATE}@{domain}" if domain else OFGATE
 
     def has(self, mode: Mode) -> bool:
-        """May there be topics with this mode?"""
+        """Return whether topics can have this mode."""
         return mode is self._usual or bool(self._exceptions)
 
 
 class Member(NamedTuple):
-    """A broker, and its element of the broker list."""
+    """A broker and its element of the broker list."""
 
     ref: BrokerRef
     element: BrokerAddress
 
     def plain(self) -> list[Any]:
-        """As MessagePack values, for a remote call."""
+        """Return the member as MessagePack values, for a remote call."""
         ref, element = self.ref, self.element
         return [[ref.name, ref.incarnation, ref.address, ref.cluster], [element.ip, element.mac, element.port]]
 
     @classmethod
     def of(cls, plain: Sequence[Any]) -> Member:
-        """The inverse of `plain`. Raises ValueError or TypeError for what is none."""
+        """Return the member that `plain` has encoded. Raises `ValueError` or `TypeError` if the values encode no
+        member."""
         (name, incarnation, address, cluster), (ip, mac, port) = plain
         return cls(BrokerRef(name, incarnation, address, cluster), BrokerAddress(ip, mac, port))
 
 
 class Delivery(Protocol):
-    """What a broker does about OFM: a table of reactions (`saps.agents.either`, `saps.agents.both`)."""
+    """The reactions of a broker to the events of OFM: one table for each mode (`saps.agents.either`,
+    `saps.agents.both`)."""
 
     def filter_ready(self, topic_filter: str) -> None:
-        """This broker has its first subscriber for a filter, and every publisher knows."""
+        """Handle this broker's first subscriber for a filter. Every publisher knows of the filter by now."""
 
     def filter_gone(self, topic_filter: str) -> None:
-        """The last subscriber of a filter has gone."""
+        """Handle the loss of the last subscriber of a filter."""
 
     def stream_opened(self, topic: str) -> None:
-        """This broker begins to publish to a topic."""
+        """Handle the start of this broker's publications to a topic."""
 
     def stream_closed(self, topic: str) -> None:
-        """It has ended to."""
+        """Handle the end of this broker's publications to a topic."""
 
     def heard(self, topic: str, tree: Tree) -> None:
-        """A topic this broker wants has come by a tree."""
+        """Handle a datagram that came along a tree with a topic this broker wants."""
 
     def group_changed(self, topic: str) -> None:
-        """S(t$OFM) of a topic that this broker publishes to has changed."""
+        """Handle a change of S(t$OFM) of a topic that this broker publishes to."""
 
     def failed(self, topic: str, tree: Tree) -> None:
-        """A tree this broker used returns no loopback packets."""
+        """Handle the failure of a tree that this broker uses: the tree returns no loopback packets."""
 
     def constructed(self, topic: str, tree: Tree) -> None:
-        """OFGate says that a tree which this broker is part of is there."""
+        """Handle OFGate's notice that a tree which includes this broker is constructed."""
 
     def admitted(self, topic: str, tree: Tree) -> None:
-        """OFGate has put this broker into the tree again."""
+        """Handle OFGate's notice that this broker is in the tree again."""
 
     def revoke(self, topic: str, epoch: int) -> bool:
-        """OFGate will change or delete the topic's tree: do not use it any more. True when no publication that leaves
-        from now on depends on this broker's knowledge of it; else OFGate will ask again."""
+        """Stop using the topic's tree up to this epoch: OFGate is about to change or delete it. Return whether this
+        broker has let go: then no later publication depends on its knowledge of the tree. OFGate repeats the call until
+        the answer is True."""
 
     def drop_leases(self) -> None:
-        """Another OFGate leads: nothing the former one has said holds any more."""
+        """Drop all that the former OFGate has said: another OFGate leads."""
 
 
 class Controller(Protocol):
-    """The northbound interface as OFGate uses it. Each call is answered once by `done`, or never if it got lost; None
-    says that the controller cannot be reached. All calls may be repeated. Refusals are states (`Status.REFUSED`)."""
+    """The northbound interface as OFGate uses it. Each call is answered once by `done`, or never if the call or its
+    answer is lost. None as the answer means that the controller cannot be reached. All calls may be repeated. A refusal
+    is a state (`Status.REFUSED`)."""
 
     def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
-        """Construct or change the OFM of a topic. The answer may come before that is complete: then ask again."""
+        """Construct or change the OFM of a topic. The answer may come before the work is complete: then ask again."""
 
     def delete(self, topic: str, done: Callable[[OfmState | None], None]) -> None:
-        """Take the OFM of a topic away, if there is one."""
+        """Delete the OFM of a topic, if there is one."""
 
     def list(self, done: Callable[[list[OfmState] | None], None]) -> None:
-        """All OFMs."""
+        """Pass the states of all OFMs to `done`."""
 
     def watch(self, changed: Callable[[OfmState], None]) -> Callable[[], None]:
-        """From now on `changed` gets each state that has changed, soon; at first, and whenever the controller has been
-        out of reach, all states. Gives what ends this."""
+        """Call `changed` soon with each state that changes, until the returned function is called. At first, and
+        whenever the controller was out of reach, `changed` gets all states."""

@@ -18,42 +18,44 @@ Action = Literal["publish", "subscribe"]
 
 
 class Asker(Protocol):
-    """Knows a client's rights topic by topic, from somebody who has to be asked. They allow only what is settled."""
+    """A source of a client's rights that must be asked topic by topic. The client's rights allow only what `settle` has
+    noted."""
 
     patience: float
-    """Seconds for which a question may wait until it can be asked."""
+    """Longest time in seconds that a question may wait until it can be asked."""
 
     def known(self, action: Action, topic: str) -> bool | None:
-        """Is it permitted? None: that has to be asked."""
+        """Return whether the action is permitted, or None if that has to be asked."""
 
     def ask(self, action: Action, topic: str, done: Callable[[bool], None], /) -> bool:
-        """Ask and then, never before this returns, call `done`. False, and nothing happens: too many wait."""
+        """Ask about a topic. `done` gets the answer, and never runs before `ask` returns. Returns False, and does
+        nothing, if too many questions wait."""
 
     def settle(self, action: Action, found: dict[str, bool]) -> None:
-        """What was found holds for the request at hand: until the next call with the same action."""
+        """Use these answers for the request at hand, until the next call with the same action."""
 
     def may_keep(self, topic_filter: str) -> bool:
-        """May a subscription that was permitted go on?"""
+        """Return whether a subscription that was permitted may go on."""
 
 
 class Rights(Protocol):
-    """What a client may publish and receive (`saps.frontend.mqtt.access.acl`)."""
+    """The rights of a client to publish and receive (`saps.frontend.mqtt.access.acl`)."""
 
     publishable: set[str]
-    """Topics that are known to be permitted to publish to."""
+    """Topics that the client is known to be permitted to publish to."""
 
     @property
     def asker(self) -> Asker | None:
-        """To be asked first, about each topic of a request; None: the answers here are whole."""
+        """The source to ask first about each topic of a request. None if the answers here are complete."""
 
     def may_publish(self, topic: str) -> bool:
-        """May it publish to the topic?"""
+        """Return whether the client may publish to the topic."""
 
     def may_read(self, topic: str) -> bool:
-        """May it receive messages to the topic?"""
+        """Return whether the client may receive messages of the topic."""
 
     def may_subscribe(self, topic_filter: str) -> bool:
-        """May it subscribe?"""
+        """Return whether the client may subscribe to the filter."""
 
 
 def _ignore() -> None:
@@ -61,12 +63,12 @@ def _ignore() -> None:
 
 
 class PublisherAgent:
-    """Publishes for one client. Registered with the hub as ``<client id>/pub`` until `close`."""
+    """Publishes for one client. The hub knows the agent as ``<client id>/pub`` until `close`."""
 
     __slots__ = ("client_id", "hub", "published", "twin")
 
     def __init__(self, hub: Hub, client_id: str, twin: SubscriberAgent | None = None) -> None:
-        """`twin`: the same client's subscriber agent; its no-local subscriptions do not see this agent's messages."""
+        """`twin` is the same client's subscriber agent: its no-local subscriptions do not see this agent's messages."""
         self.hub = hub
         self.client_id = client_id
         self.twin = twin
@@ -79,12 +81,12 @@ class PublisherAgent:
 
     @property
     def present(self) -> bool:
-        """The client is connected."""
+        """Whether the client is connected."""
         return self.twin is None or self.twin.present
 
     def publish(self, message: Message, done: Callable[[Reached], None] | None = None) -> int:
-        """Publish. `done` is told whom it has reached in the whole mesh, `REFUSED` if the client may not publish it.
-        Returns how many subscribers it has here (`Hub.publish`)."""
+        """Publish a message, and return the number of its subscribers at this broker (`Hub.publish`). `done` gets the
+        number it has reached in the whole mesh, or `REFUSED` if the client may not publish it."""
         self.published += 1
         told = None if done is None else lambda reached: done(reached[0])
         return self.hub.publish(Batch.of(message), self.twin, told)[0]
@@ -97,14 +99,15 @@ class PublisherAgent:
 
     @remote
     def describe(self) -> dict[str, Any]:
-        """Plain values, for remote calls and status pages."""
+        """Return plain values, for remote calls and status pages."""
         return {"name": self.name, "client": self.client_id, "role": "publisher", "published": self.published}
 
 
 class SubscriberAgent(Subscriber):
-    """Receives for one client. Registered with the hub as ``<client id>/sub`` until `close`.
+    """Receives for one client. The hub knows the agent as ``<client id>/sub`` until `close`.
 
-    This class hands each message to a function; a frontend's session is a subclass that sends it to its client.
+    This class hands each message to a function. A frontend's session is a subclass that sends the message to its
+    client.
     """
 
     __slots__ = ("delivered", "dropped", "hub", "receiver", "rights", "subscriptions")
@@ -114,12 +117,12 @@ class SubscriberAgent(Subscriber):
         self.hub = hub
         self.receiver = receiver
         self.rights: Rights | None = None
-        """What it may receive, and its publisher publish; None: everything. The hub sees to it (`forget_agent_routes`
-        is to be called when it has changed)."""
+        """The rights of the client to receive, and of its publisher agent to publish. None permits everything. The hub
+        enforces them: call `forget_agent_routes` when they change."""
         self.subscriptions: dict[str, Subscription] = {}
         self.delivered = 0
         self.dropped = 0
-        """Messages given up: the client was away or too slow, and the limits were reached."""
+        """Messages dropped because the client was away or too slow and the limits were reached."""
         hub.agents[self.name] = self
 
     @property
@@ -136,7 +139,7 @@ class SubscriberAgent(Subscriber):
         self.hub.subscribe(self, subscription, done)
 
     def unsubscribe(self, topic_filter: str) -> bool:
-        """End a subscription. False if there was none."""
+        """End a subscription. Returns False if there was none."""
         if self.subscriptions.pop(topic_filter, None) is None:
             return False
         self.hub.unsubscribe(self, topic_filter)
@@ -165,7 +168,7 @@ class SubscriberAgent(Subscriber):
 
     @remote
     def describe(self) -> dict[str, Any]:
-        """Plain values, for remote calls and status pages."""
+        """Return plain values, for remote calls and status pages."""
         return {
             "name": self.name,
             "client": self.client_id,

@@ -1,4 +1,5 @@
-"""Is what OFGate has had built still what the controller has? Looked at when that tells news, and now and then."""
+"""Compares what OFGate has had built with what the controller has: on each news from the controller, and now and
+then."""
 
 from __future__ import annotations
 
@@ -13,24 +14,25 @@ from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.port import Port
 
 LOOK = 0.01
-"""Seconds from news of the controller to a look at all it has: several come together."""
+"""Delay in seconds between news from the controller and the comparison: several pieces of news come together."""
 
 
 class Audit:
-    """Of one term, from when OFGate leads to `close`. A tree that the network has broken, another OFGate has changed,
-    or the controller has forgotten, is taken back from its users, and asked for again."""
+    """The audit of one term, from when OFGate leads to `close`. Some trees the network has broken, another OFGate
+    has changed, or the controller has forgotten. The audit takes each of them back from its users, and asks for it
+    again."""
 
     def __init__(self, port: Port, controller: Controller, term: Construction) -> None:
         self._port = port
         self._controller = controller
         self._term = term
         self._look_at = math.inf
-        """When the controller's states are to be compared with what was built."""
+        """The time of the next comparison, infinite if none is due."""
         self._closed = False
         self._unwatch = controller.watch(self._news)
 
     def close(self) -> None:
-        """Hear and look no more."""
+        """Stop listening and comparing."""
         self._closed = True
         self._unwatch()
 
@@ -41,7 +43,8 @@ class Audit:
         self._controller.list(lambda states: self._compare(built, states))
 
     def _news(self, state: OfmState) -> None:
-        """The controller tells a state. It may be overtaken already: if it is not as it should be, look again."""
+        """Handle a state that the controller reports. It may be out of date already: if it is not as expected, compare
+        again."""
         if state.topic == EVERY_TOPIC and not self._closed:
             self._term.planes.take(state)
         topic = self._term.topics.get(state.topic)

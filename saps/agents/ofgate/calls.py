@@ -1,4 +1,4 @@
-"""OFGate's calls to the controller: of each topic the last one counts, and one that gets lost is made again."""
+"""OFGate's calls to the controller: only the latest call of a topic counts, and a lost call is made again."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from saps.ofm.northbound.schema import OfmState
 from saps.overlay.port import Port
 
 PATIENCE = 3.0
-"""Seconds after which a call to the controller is taken for lost, and between two attempts to reach it."""
+"""Time in seconds after which a call to the controller counts as lost; also the delay between two attempts to reach
+it."""
 
 Answered = Callable[[OfmState | None], None]
 
 
 class Calls:
-    """Of one term. `close` it when OFGate does not lead any more: then no answer counts."""
+    """The calls of one term. Call `close` when OFGate stops leading: then no answer counts."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
         self._latest: Counter[str] = Counter()
-        """By topic the number of the present call: answers to earlier ones count for nothing."""
+        """Topic -> number of the present call. Answers to earlier calls do not count."""
         self._closed = False
 
     def close(self) -> None:
-        """Take no answer into account any more."""
+        """Ignore all answers from now on."""
         self._closed = True
 
     def make(
@@ -34,7 +35,8 @@ class Calls:
         answered: Callable[[OfmState], None],
         again: Callable[[], None],
     ) -> None:
-        """Make a call to the controller; if it cannot be reached or the answer gets lost, `again`."""
+        """Make a call to the controller. `answered` gets its state. `again` runs after `PATIENCE` seconds if the
+        controller cannot be reached or the answer is lost."""
         self._latest[topic] += 1
         number = self._latest[topic]
 
@@ -47,7 +49,7 @@ class Calls:
         call(done)
 
     def later(self, topic: str, delay: float, step: Callable[[], None]) -> None:
-        """Take a step after so many seconds, unless another call has been made or answered by then."""
+        """Run `step` after `delay` seconds, unless another call of the topic has been made or answered by then."""
         number = self._latest[topic]
 
         def due() -> None:

@@ -1,9 +1,10 @@
-"""The trees of OFGate's topics: from the intent to the controller, one change at a time (SAPS 2016, 3.2.1).
+"""The trees of OFGate's topics: carries each topic from the intent to the controller, one change at a time (SAPS 2016,
+3.2.1).
 
 Status machine of a topic: none -> constructing -> constructed <-> updating, constructed -> deleting -> none; and
-constructing -> refused -> constructing, when the controller has room or something else is wished. Members may be added
-to a tree at any time: it costs those in it nothing. Before anybody is taken out, or the tree goes, everything that has
-been told about it is taken back.
+constructing -> refused -> constructing, when the controller has room or the intent changes. A tree can take in members
+at any time, at no cost to those in it. Before a member is taken out or the tree is deleted, OFGate takes back
+everything that it has told about the tree.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 DOUBT, DOUBT_AT_MOST = 0.5, 30.0
-"""Seconds for which a topic whose tree was not what had been built stays on ALM when that happens again, at first and
-at most; doubles each time. Two OFGates that cannot reach each other, but the same controller, would otherwise rebuild
-each other's trees without an end."""
+"""Delays in seconds, at first and at most, for which a topic stays on ALM when its tree again differs from what was
+built; the delay doubles each time. Without it, two OFGates that reach the same controller but not each other would
+rebuild each other's trees for ever."""
 CALM = 10.0
-"""Seconds after which a tree that was rebuilt is no longer suspected."""
+"""Time in seconds after which a rebuilt tree is trusted again."""
 POLL = 0.1
-"""Seconds between two questions to a controller that is at work."""
+"""Interval in seconds between two questions to a controller that is still at work."""
 
 
 class Construction:
-    """All topics of a leading OFGate. `close` it when it does not lead any more."""
+    """All topics of a leading OFGate. Call `close` when it stops leading."""
 
     def __init__(
         self,
@@ -62,30 +63,30 @@ class Construction:
         self._closed = False
         self.topics: dict[str, Topic] = {}
         self.keys = KeyServer(port, tell, draw, self._held_late)
-        """A tree is constructed when the switches have it, and its brokers its key."""
+        """The keys of the trees. A tree is constructed when the switches have it and its brokers have its key."""
         self.planes = Planes(controller, roster, self.keys, self._calls, call, self._next_epoch)
-        """Of stateless delivery."""
+        """The planes of stateless delivery."""
 
     def close(self) -> None:
-        """Begin nothing more, and take no answer into account."""
+        """Begin nothing more, and ignore all later answers."""
         self._closed = True
         self._calls.close()
         self._revocation.close()
         self.keys.close()
 
     def topic(self, name: str) -> Topic:
-        """The topic's record."""
+        """Return the topic's record, and create it if needed."""
         topic = self.topics.get(name)
         if topic is None:
             topic = self.topics[name] = Topic(name, self._modes.of(name))
         return topic
 
     def interested(self, topic: Topic) -> dict[str, Member]:
-        """The wished members of a tree, by name."""
+        """Return the wished members of a tree, by name."""
         return topic.members if topic.mode is Mode.BOTH else self._roster.interested(topic.name)
 
     def adopt(self, state: OfmState) -> None:
-        """The controller has this OFM already: go on with it."""
+        """Take over an OFM that the controller already has."""
         if state.topic == EVERY_TOPIC:
             self.planes.take(state)
             return
@@ -105,7 +106,7 @@ class Construction:
         self.advance(topic)
 
     def advance(self, topic: Topic) -> None:
-        """Take the next step towards what is wished, unless one is under way."""
+        """Take the next step towards the intent, unless a step is under way."""
         if topic.busy or self._closed:
             return
         intent = self._intent(topic)
@@ -128,7 +129,7 @@ class Construction:
         elif topic.built is None or not intent[0] >= topic.built[0]:
             topic.busy = True
             self._now(topic, Status.UPDATING)
-            # Who leaves S(t$OFM) has told all publishers before it tells OFGate (BOTH).
+            # A member that leaves S(t$OFM) tells all publishers before it tells OFGate (BOTH): nothing to take back.
             certain = topic.mode is Mode.BOTH and topic.built is not None
             (self._put if certain else lambda topic: self._revocation.take_back(topic, lambda: self._put(topic)))(topic)
         elif not intent[0] | intent[1] <= topic.built[0] | topic.built[1] or intent[0] != topic.built[0]:
@@ -141,7 +142,7 @@ class Construction:
             self._share_key(topic, topic.built, topic.tree.address)
 
     def doubt(self, topic: Topic) -> None:
-        """The tree is not what was built: nobody is to use it until it is."""
+        """Rebuild a tree that is not what was built. Until then all users give it up."""
         topic.busy = True
         self._now(topic, Status.UPDATING)
         trust = topic.trust
@@ -159,20 +160,20 @@ class Construction:
         self._revocation.take_back(topic, again)
 
     def again(self, topic: Topic) -> None:
-        """The controller does not refuse any more what it has refused."""
+        """Try again: the controller no longer refuses what it has refused."""
         topic.refused = None
         self.advance(topic)
 
     def follow(self, topic: Topic, state: OfmState) -> None:
-        """The controller has moved the tree to other links, and another address. The former one still works for those
-        who were told of it, so nothing is to be taken back."""
+        """Use the new address of a tree that the controller has moved to other links. The former address still works
+        for its users, so nothing is taken back."""
         assert state.address is not None
         topic.tree = Tree(state.address, self._next_epoch())
         topic.departures.clear()
         self.tell_constructed(topic)
 
     def remeasure(self, topic: Topic) -> None:
-        """What is expected of the topic has changed: have the controller know."""
+        """Tell the controller that the expected demand of the topic has changed, if its tree stands as intended."""
         if not topic.busy and not self._closed and topic.tree is not None and self._intent(topic) == topic.built:
             topic.busy = True
             self._put(topic)
@@ -182,7 +183,8 @@ class Construction:
             self._put(topic)
 
     def tell_constructed(self, topic: Topic) -> None:
-        """Publishers may use the tree now, or for more members; with BOTH, members may join S(t$OFM)."""
+        """Tell the publishers that they may use the tree now, or use it for more members. With BOTH, members may now
+        join S(t$OFM)."""
         if topic.tree is None:
             return
         for name, lease in list(topic.leases.items()):
@@ -190,7 +192,7 @@ class Construction:
                 del topic.leases[name]
         label, holders = self.keys.label(topic.name), self.keys.holders(topic.name)
         if topic.mode is Mode.BOTH:
-            # Who has come since does not hold the key yet: it would join S(t$OFM) and not be able to read.
+            # A newcomer does not hold the key yet: it would join S(t$OFM) without being able to read.
             told = [member for member in (topic.senders | topic.members).values() if member.ref in holders]
         else:
             told = [lease.member for lease in topic.leases.values()]
@@ -203,14 +205,15 @@ class Construction:
             self._changed(topic)
 
     def _intent(self, topic: Topic) -> Intent | None:
-        """What the tree should be; None: it should not be."""
+        """Return the brokers that the tree should serve and those that only send, or None if there should be no
+        tree."""
         brokers = self._elements(topic, self.interested(topic).values())
         if not topic.wanted or not brokers:
             return None
         return brokers, self._elements(topic, topic.senders.values()) - brokers
 
     def _elements(self, topic: Topic, members: Iterable[Member]) -> frozenset[BrokerAddress]:
-        """Of those of the members that may be in the topic's tree."""
+        """Return the elements of those members that may be in the topic's tree."""
         return frozenset(member.element for member in members if self._roster.permitted(topic.name, member))
 
     def _next_epoch(self) -> int:
@@ -220,7 +223,7 @@ class Construction:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def _put(self, topic: Topic) -> None:
-        """Have the controller build what is wished now."""
+        """Have the controller build the present intent."""
         intent = self._intent(topic)
         if intent is None:
             self._unwanted(topic)
@@ -242,7 +245,7 @@ class Construction:
         )
 
     def _unwanted(self, topic: Topic) -> None:
-        """What was to be built is not wished any more."""
+        """Handle an intent that was withdrawn before its tree was built."""
         if topic.tree is None:
             self._delete(topic)
         else:
@@ -251,7 +254,7 @@ class Construction:
             self.advance(topic)
 
     def _refused(self, topic: Topic, intent: Intent) -> None:
-        """What was to be built cannot be had now. A tree for fewer members goes."""
+        """Handle the controller's refusal of an intent. A tree that stands for fewer members is deleted."""
         if topic.tree is not None:
             self._now(topic, Status.DELETING)
             self._revocation.take_back(topic, lambda: self._delete(topic))
@@ -272,7 +275,7 @@ class Construction:
         )
 
     def _share_key(self, topic: Topic, intent: Intent, address: str) -> None:
-        """The tree stands. Those who are in it, and nobody else, are to have its key."""
+        """Share the tree's key with the brokers in the tree, and with no others. The switches already have the tree."""
 
         def shared() -> None:
             if not self._closed:
@@ -282,7 +285,7 @@ class Construction:
         self.keys.change(topic.name, self._parties(topic, intent), shared, renew=renew)
 
     def _parties(self, topic: Topic, intent: Intent) -> set[BrokerRef]:
-        """The brokers at these elements that want the topic or send it, each in its present life."""
+        """Return the brokers at these elements that want or send the topic, each in its present incarnation."""
         found: dict[str, BrokerRef] = {}
         for member in (*self.interested(topic).values(), *topic.senders.values()):
             known = found.get(member.ref.name)
@@ -293,7 +296,7 @@ class Construction:
         return set(found.values())
 
     def _held_late(self, name: str) -> None:
-        """One more broker holds a topic's key."""
+        """Tell the news that one more broker holds a topic's key."""
         if name == EVERY_TOPIC and not self._closed:
             self.planes.tell()
         topic = self.topics.get(name)

@@ -1,9 +1,9 @@
-"""OFGate's door for decisions: HTTP, described in docs/monitoring.md.
+"""OFGate's HTTP interface for decisions, described in docs/monitoring.md.
 
 ``PUT /v1/decisions`` takes a whole table, ``{"version": 1, "epoch": E, "digest": D, "trees": [{"topic": T, ...},
-...]}``: the topics that shall have trees. What is not in it and was not ordered by the operator loses its tree. The
-same table once more changes nothing, an older one is refused. ``GET /v1/decisions`` tells the last table, ``GET
-/v1/topics`` what has become of it.
+...]}``: the topics that shall have trees. A topic loses its tree if it is not in the table and the operator has not
+ordered it. The same table again changes nothing; an older table is refused. ``GET /v1/decisions`` returns the last
+table, and ``GET /v1/topics`` the state of each topic.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHANGE = 0.2
-"""By what share a topic's bit/s must have changed to be told to the controller again. Less: more requests."""
+"""Relative change of a topic's bit/s after which the controller is told the demand again. A smaller share makes more
+requests."""
 LARGEST = 64 << 20
-"""Bytes of a table: some 200,000 trees."""
+"""Most bytes of a table: some 200,000 trees."""
 
 
 class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,16 +41,16 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
     since: int = 0
     reason: str = ""
     rate: float | None = None
-    """Messages a second that are expected."""
+    """Expected messages a second."""
     size: float = 0.0
-    """Bytes of a message's payload, on average; 0: not known."""
+    """Mean size of a message's payload in bytes; 0 if unknown."""
     saved: float = 0.0
     predicted: float = 0.0
-    """Bytes between clusters since it was built."""
+    """Predicted saving in bytes between clusters since the tree was built; `saved` is the measured one."""
 
     @property
     def demand(self) -> Demand | None:
-        """What is expected of the topic; None: it is not said."""
+        """The expected demand of the topic. None if the table does not say it."""
         if self.rate is None:
             return None
         messages = max(self.rate, 0.0)
@@ -57,40 +58,41 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """A topic whose tree is taken back: it kept missing its prediction."""
+    """A topic whose tree is taken back, because the tree kept missing its prediction."""
 
     topic: str
     reason: str
 
 
 class Job(msgspec.Struct, frozen=True):
-    """How the job is that decides, for the operator's page: sums since its start, times in seconds since 1970."""
+    """The state of the deciding job, for the operator's page: sums since the job's start, times in seconds since
+    1970."""
 
     batches: float = 0.0
     failures: float = 0.0
     rows: float = 0.0
     late: float = 0.0
     waiting: float = 0.0
-    """Files in its inbox."""
+    """Files in the job's inbox."""
     bad_files: float = 0.0
     bad_rows: float = 0.0
     window: float = 0.0
-    """Seconds of a window."""
+    """Length of a window in seconds."""
     closed: float = 0.0
-    """Windows that end by then are closed."""
+    """Time up to which all windows are closed."""
     decided: float = 0.0
-    """When its last table was decided."""
+    """Time of the latest table."""
     saved: float = 0.0
     predicted: float = 0.0
-    """Bytes between clusters, of all trees so far."""
+    """Predicted saving in bytes between clusters, over all trees so far; `saved` is the measured one."""
 
 
 class Decisions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A table."""
+    """A table of decisions."""
 
     version: int
     epoch: int
-    """ms since 1970; of two tables the later has the greater one."""
+    """Time of the table in ms since 1970: of two tables the later has the greater epoch."""
     digest: str
     trees: list[Tree]
     revoked: list[Revoked] = []
@@ -98,7 +100,7 @@ class Decisions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Gate(Protocol):
-    """What the door needs of OFGate (`saps.agents.ofgate.program.gateway.Gateway`)."""
+    """The part of OFGate that the interface needs (`saps.agents.ofgate.program.gateway.Gateway`)."""
 
     def leads(self) -> bool: ...
 
@@ -114,26 +116,26 @@ class Gate(Protocol):
 
 
 class StaleError(Exception):
-    """The table is older than the one in force, or another one of the same epoch."""
+    """The table is older than the one in force, or differs from it at the same epoch."""
 
 
 class DecisionHandler:
-    """Carries out tables. `pinned`: topics that are the operator's affair."""
+    """Carries out tables. `pinned` returns the topics that the operator has ordered."""
 
     def __init__(self, gate: Gate, pinned: Callable[[], set[str]]) -> None:
         self._gate = gate
         self._pinned = pinned
         self.table: Decisions | None = None
-        """The last one."""
+        """The last table."""
         self.repeated = 0
-        """Tables that came once more."""
+        """Count of repeated tables."""
         self._demands: dict[str, Demand] = {}
-        """Of the last table."""
+        """Topic -> expected demand in the last table."""
         self._told: dict[str, Demand] = {}
-        """What the controller goes by."""
+        """Topic -> demand that the controller was last told."""
 
     async def take(self, table: Decisions) -> dict[str, Any]:
-        """Carry out a table. Returns what changes. Raises `StaleError`."""
+        """Carry out a table. Returns the topics to ``build`` and to ``drop``. Raises `StaleError`."""
         last = self.table
         if last is not None and (table.epoch, table.digest) == (last.epoch, last.digest):
             self.repeated += 1
@@ -149,15 +151,16 @@ class DecisionHandler:
         return await self.carry_out()
 
     def demand(self, topic: str) -> Demand | None:
-        """What is expected of a topic: for the controller, which is told it now."""
+        """Return the expected demand of a topic, and note it as told: the caller passes it to the controller now."""
         demand = self._demands.get(topic)
         if demand is not None:
             self._told[topic] = demand
         return demand
 
     async def carry_out(self) -> dict[str, Any]:
-        """Have the trees of the last table and those pinned, and no others; without a table all stay. To be repeated
-        now and then: OFGate may not have led at first, or a topic had no subscriber. Returns what changes."""
+        """Build the trees of the last table and the pinned ones, and drop all others. Without a table all trees stay.
+        Returns the topics to ``build`` and to ``drop``. Call this again now and then: OFGate may not have led at first,
+        or a topic may have had no subscriber."""
         if not self._gate.leads():
             return {"build": [], "drop": []}
         pinned, has = self._pinned(), self._gate.wanted()
@@ -174,7 +177,7 @@ class DecisionHandler:
 
 
 class DecisionServer:
-    """Listens from `start` to `close`."""
+    """The HTTP server of the decisions, from `start` to `close`."""
 
     def __init__(
         self,
@@ -184,8 +187,9 @@ class DecisionServer:
         identity: LinkIdentity | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        """`token`: what requests must carry as ``Authorization: Bearer``; empty: nothing. With an `identity` the door
-        is HTTPS, and who comes must show a certificate of the mesh, of one of these `names` if there are any."""
+        """`token` is what requests must carry as ``Authorization: Bearer``; an empty token asks for nothing. With an
+        `identity` the interface is HTTPS, and a client must show a certificate of the mesh. If there are `names`, the
+        certificate must have one of them."""
         self._identity = identity
         self._names = names
         self._listener: SealedListener | None = None
@@ -203,7 +207,7 @@ class DecisionServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handle_signals=False)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen. Returns the port; raises OSError if the address cannot be had."""
+        """Listen, and return the port. Raises `OSError` if the address is not available."""
         await self._runner.setup()
         if self._identity is not None:
             assert self._runner.server is not None

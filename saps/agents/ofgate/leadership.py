@@ -1,4 +1,4 @@
-"""Which of the OFGates of a domain leads: the one with the lowest name. They greet each other all the time."""
+"""Leader election among the OFGates of a domain: the lowest name leads. The OFGates greet each other all the time."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from saps.agents.api import AgentRegistry, Answers
 from saps.overlay.port import Port
 
 HELLO = 1.0
-"""Seconds between two looks at who else is an OFGate."""
+"""Interval in seconds between two greetings to the other OFGates."""
 
 
 class Candidate(Protocol):
-    """What takes the lead and gives it up (`saps.agents.ofgate.term.Terms`)."""
+    """The part that takes the lead and gives it up (`saps.agents.ofgate.term.Terms`)."""
 
     @property
     def begun(self) -> bool:
-        """Has it taken the lead?"""
+        """Whether the candidate has taken the lead."""
 
     def begin(self) -> None:
-        """Take the lead, anew if it has it already."""
+        """Take the lead; if the candidate has it already, begin a new term."""
 
     def end(self) -> None:
         """Give up the lead."""
 
 
 class Leadership:
-    """Of one OFGate. `start` it when the others can find it."""
+    """The leader election of one OFGate. Call `start` once the other OFGates can find it."""
 
     def __init__(self, name: str, port: Port, registry: AgentRegistry, attribute: str, candidate: Candidate) -> None:
-        """`attribute`: of all OFGates of the domain."""
+        """`attribute` is the attribute of all OFGates of the domain."""
         self._name = name
         self._port = port
         self._registry = registry
         self._attribute = attribute
         self._candidate = candidate
         self._rival = False
-        """Another OFGate has led at the same time, on the far side of a partition."""
+        """Whether another OFGate has led at the same time, on the far side of a partition."""
         self.stopped = False
 
     def start(self) -> None:
-        """Greet the others, from now on."""
+        """Greet the other OFGates, now and every `HELLO` seconds."""
         if not self.stopped:
             greeting = self._name, self._candidate.begun
             self._registry.discovery_call(self._attribute, "hello", greeting, self._met)
@@ -52,7 +52,8 @@ class Leadership:
         self._candidate.end()
 
     def hello(self, name: str, led: bool) -> list[Any]:
-        """`OFGate.hello`: another OFGate is there, which has `led` until now. ``[name, has led until now]``."""
+        """Handle the greeting of another OFGate, which has `led` until now (`OFGate.hello`). Returns ``[name, has led
+        until now]`` of this OFGate."""
         answer = [self._name, self._candidate.begun]
         if name < self._name:
             self._candidate.end()
@@ -61,8 +62,8 @@ class Leadership:
         return answer
 
     def _met(self, answers: Answers) -> None:
-        """Who is there. When two have led, on the two sides of a partition, the lower name begins anew: with that all
-        that either has said is taken back, after the other has stepped down."""
+        """Handle the answers of the other OFGates. If two have led on the two sides of a partition, the lower name
+        begins a new term after the other has stepped down. The new term takes back everything that either has said."""
         if self.stopped:
             return
         others = [answer for answer in answers if answer.error is None and answer.agent != self._name]

@@ -1,4 +1,5 @@
-"""The controller as OFGate's machine wants it: calls that answer by a callback, on top of the northbound client."""
+"""The controller as OFGate's state machine needs it: calls that answer by a callback, on top of the northbound
+client."""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ from saps.ofm.northbound.schema import Demand, OfmRequest, OfmState, Status
 logger = logging.getLogger(__name__)
 
 AGAIN = 1.0
-"""Seconds until a controller that cannot be reached is asked for its changes again."""
+"""Delay in seconds until an unreachable controller is asked for its changes again."""
 WAIT = 2.0
-"""Seconds that the controller may take before it answers that it is at work; less than OFGate's patience."""
+"""Time in seconds after which the controller must answer, even if it is still at work. Less than OFGate's patience."""
 
 T = TypeVar("T")
 Act = Callable[[Callable[[], None]], None]
 
 
 class LiveController:
-    """A `saps.agents.switchover.Controller`. `act` runs what an answer brings about at the broker's node."""
+    """The `saps.agents.switchover.Controller` of a live OFGate. `act` runs the reaction to an answer at the broker's
+    node."""
 
     def __init__(
         self,
@@ -35,8 +37,8 @@ class LiveController:
         priority: Callable[[str], int | None] = lambda topic: None,
         demand: Callable[[str], Demand | None] = lambda topic: None,
     ) -> None:
-        """`priority`: the level of a topic, by which the network treats its packets; `demand`: what is expected of
-        it."""
+        """`priority` returns the level of a topic, by which the network treats its packets. `demand` returns what is
+        expected of the topic. Either returns None if there is none."""
         self._northbound = northbound
         self._priority, self._demand = priority, demand
         self._act = act
@@ -80,7 +82,7 @@ class LiveController:
             await asyncio.sleep(AGAIN)
 
     async def close(self) -> None:
-        """Give up what is not answered, and the connections."""
+        """Cancel all unanswered calls, and close the connections."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,7 +117,7 @@ class LiveController:
         self._act(lambda: done(answer))
 
     def _say(self, reachable: bool, why: str) -> None:
-        """One line when the controller goes, one when it is back."""
+        """Log one line when the controller becomes unreachable, and one when it is back."""
         if reachable != self._reachable:
             self._reachable = reachable
             if reachable:

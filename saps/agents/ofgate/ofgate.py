@@ -1,9 +1,9 @@
 """OFGate: the agent between the brokers and the controller (SAPS 2016, 3 and 3.2).
 
-It tells publishers the status of a topic's OFM, and takes that back before it changes
-(`saps.agents.ofgate.construction`).
-All it knows can be gathered again: the members from the brokers, the trees from the controller. So a restarted OFGate
-goes on, and of several the one with the lowest name leads, and the next takes over when it dies.
+OFGate tells publishers the status of a topic's OFM, and takes that back before it changes
+(`saps.agents.ofgate.construction`). All its knowledge can be gathered again: the members from the brokers, the trees
+from the controller. So a restarted OFGate goes on. Of several OFGates the lowest name leads, and the next one takes
+over when it dies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from saps.overlay.port import Port
 from saps.topics import matches
 
 LEASE = 10.0
-"""Seconds for which an answer about the status holds. Longer saves questions, but a publisher that does not answer a
-revocation holds up a change of the tree for that long."""
+"""Time in seconds for which an answer about the status holds. A longer lease saves questions. But a publisher that does
+not answer a revocation delays a change of the tree for that long."""
 SWEEP = 10.0
-"""Seconds between two comparisons with what the brokers report and the controller has."""
+"""Interval in seconds between two comparisons with the brokers' reports and the controller's states."""
 
 
 class OFGate:
-    """The agent. `start` it once its broker has joined the mesh."""
+    """The OFGate agent. Call `start` once its broker has joined the mesh."""
 
     def __init__(
         self,
@@ -48,29 +48,31 @@ class OFGate:
         on_status: Callable[[Topic], None] = lambda topic: None,
         on_lead: Callable[[], None] = lambda: None,
     ) -> None:
-        """`name`: unique among the agents of the mesh. `tell` takes keys to brokers
-        (`saps.overlay.delivery.broadcast`), `draw` gives so many random bytes, fit for secrets. `lease`: seconds.
-        `on_status` is called with each topic whose status has changed, `on_lead` when this OFGate begins to lead."""
+        """`name` must be unique among the agents of the mesh. `tell` takes keys to brokers
+        (`saps.overlay.delivery.broadcast`). `draw` returns that many random bytes, fit for secrets. `lease` is in
+        seconds. `on_status` is called with each topic whose status has changed, and `on_lead` when this OFGate begins
+        to lead."""
         self.name = name
         self.queries: Counter[str] = Counter()
-        """Questions and notices from brokers, by method: the paper's queries to OFGate."""
+        """Count of questions and notices from brokers, by method: the paper's queries to OFGate."""
         self._port = port
         self._registry = registry
         self._modes = modes
         self._lease = lease
         self._attribute = modes.ofgate(port.me)
-        """By which its brokers, and the other OFGates of its domain, find it."""
+        """The attribute by which its brokers and the other OFGates of its domain find this OFGate."""
         self._terms = Terms(port, registry, controller, modes, tell, draw, lease, on_status, on_lead)
         self._roster = self._terms.roster
         self._leadership = Leadership(name, port, registry, self._attribute, self._terms)
 
     @property
     def leading(self) -> bool:
-        """Does this OFGate answer, and no other?"""
+        """Whether this OFGate leads, and so answers the brokers."""
         return self._terms.leading
 
     def obey(self, permitted: Callable[[str, Member], bool]) -> None:
-        """`permitted` says whether a broker may be in a topic's tree; to be called again when its answers change."""
+        """Set `permitted`, which returns whether a broker may be in a topic's tree. Call this again when its answers
+        change."""
         self._roster.permitted = permitted
         term = self._terms.construction
         if term is not None:
@@ -78,7 +80,8 @@ class OFGate:
                 term.advance(topic)
 
     def start(self, done: Callable[[], None] = lambda: None) -> None:
-        """Be found, and take the lead if nobody with a lower name is there."""
+        """Register the agent, and take the lead if no OFGate with a lower name is there. `done` runs once calls find
+        it."""
 
         def started() -> None:
             self._leadership.start()
@@ -88,7 +91,7 @@ class OFGate:
         self._registry.register(self.name, self, [self._attribute], done=started)
 
     def stop(self) -> None:
-        """Be an OFGate no more."""
+        """Give up the lead for good, and unregister the agent."""
         self._leadership.stop()
         self._registry.unregister(self.name)
 
@@ -101,19 +104,20 @@ class OFGate:
 
     @remote
     def hello(self, name: str, led: bool) -> list[Any]:
-        """Another OFGate is there, which has `led` until now; the lower name leads. ``[name, has led until now]``."""
+        """Handle the greeting of another OFGate, which has `led` until now; the lower name leads. Returns ``[name, has
+        led until now]`` of this OFGate."""
         return self._leadership.hello(name, led)
 
     # --- called by brokers --------------------------------------------------------------------------------------------
 
     @remote
     def joined(self, topic_filter: str, member: Any, version: int) -> bool | None:
-        """EITHER: a broker has its first subscriber for a filter."""
+        """EITHER: note a broker's first subscriber for a filter."""
         return self._registered("joined", topic_filter, member, version, True)
 
     @remote
     def left(self, topic_filter: str, member: Any, version: int) -> bool | None:
-        """EITHER: the last subscriber of a filter has gone."""
+        """EITHER: note that a broker's last subscriber of a filter has gone."""
         return self._registered("left", topic_filter, member, version, False)
 
     def _registered(self, kind: str, topic_filter: str, member: Any, version: int, there: bool) -> bool | None:
@@ -128,7 +132,7 @@ class OFGate:
 
     @remote
     def enrol(self, member: Any) -> bool | None:
-        """A broker takes part in stateless delivery from now on."""
+        """Note that a broker takes part in stateless delivery from now on."""
         term = self._asked("enrol", taking_over=True)
         if term is None:
             return None
@@ -140,8 +144,9 @@ class OFGate:
 
     @remote
     def status(self, topics: list[str], publisher: Any) -> Any:
-        """EITHER: may this publisher use OFM? For each topic ``[status, address, epoch, [[name, incarnation], ...],
-        lease in s, label of the key]``, the last only with a tree that may be used."""
+        """EITHER: tell a publisher whether it may use OFM. Returns for each topic ``[status, address, epoch, [[name,
+        incarnation], ...], lease in s, label of the key]``. The label is there only with a tree that the publisher may
+        use."""
         term = self._terms.answering
         if term is None:
             return None
@@ -159,7 +164,7 @@ class OFGate:
         holders = term.keys.holders(topic)
         usable = usable and member.ref in holders
         known = record.leases.get(member.ref.name)
-        # While the tree grows, who has a lease keeps it: it is to be taken back before the tree shrinks.
+        # A publisher keeps its lease while the tree grows, and the lease must be taken back before the tree shrinks.
         uses = usable or (known is not None and known.uses_tree and known.until > self._port.now)
         record.leases[member.ref.name] = Lease(member, self._port.now + self._lease, uses)
         if not usable or tree is None or built is None:
@@ -171,9 +176,9 @@ class OFGate:
 
     @remote
     def construct(self, topic: str, members: list[Any], senders: list[Any], new: bool = True) -> Any:
-        """Exploit OFM for a topic. `senders` are publishers; with BOTH `members` is the broker list, with EITHER it is
-        known here. Unless `new`, a topic that has no tree gets none: its publisher tells who has come since (BOTH).
-        ``[status, reason]``."""
+        """Exploit OFM for a topic. `senders` are publishers. `members` is the broker list with BOTH; with EITHER OFGate
+        knows the members. With `new` False a topic without a tree gets none: a publisher reports newcomers to an
+        existing tree (BOTH). Returns ``[status, reason]``."""
         term = self._asked("construct" if new else "outgrown")
         if term is None:
             return None
@@ -184,12 +189,12 @@ class OFGate:
 
     @remote
     def release(self, topic: str) -> Any:
-        """The OFM of a topic is not wanted any more. ``[status, reason]``."""
+        """Give up the OFM of a topic. Returns ``[status, reason]``."""
         return None if self._asked("release") is None else self.give_up(topic)
 
     @remote
     def sends(self, topic: str, publisher: Any) -> bool | None:
-        """BOTH: a publisher's datagrams do not come back. It may not be among the tree's senders."""
+        """BOTH: make a publisher a sender of the tree. Its datagrams do not come back, so it may be missing there."""
         term = self._asked("sends")
         if term is None:
             return None
@@ -204,7 +209,7 @@ class OFGate:
 
     @remote
     def left_tree(self, topic: str, member: Any, epoch: int, sends: bool = False) -> bool | None:
-        """BOTH: a member has left S(t$OFM), and goes on to publish or not."""
+        """BOTH: note that a member has left S(t$OFM). `sends` is whether it goes on publishing."""
         term = self._asked("left_tree")
         if term is None:
             return None
@@ -218,7 +223,7 @@ class OFGate:
         return True
 
     def _asked(self, kind: str, *, taking_over: bool = False) -> Construction | None:
-        """Count a query. None if another OFGate is to answer it."""
+        """Count a query, and return the term that answers it. None if another OFGate is to answer."""
         term = self._terms.construction if taking_over else self._terms.answering
         if term is not None:
             self.queries[kind] += 1
@@ -227,8 +232,8 @@ class OFGate:
     # --- decided here ---------------------------------------------------------------------------------------------
 
     def exploit(self, topic: str, done: Callable[[Any], None]) -> None:
-        """As `construct`, with the broker list collected here where that is needed. `done` gets None if this OFGate
-        does not lead."""
+        """Do the same as `construct`, and collect the broker list here where it is needed. `done` gets ``[status,
+        reason]``, or None if this OFGate does not lead."""
 
         def gathered(members: list[Any], senders: list[Any]) -> None:
             term = self._terms.answering
@@ -240,7 +245,7 @@ class OFGate:
             gather(self._registry, topic, gathered)
 
     def give_up(self, topic: str) -> Any:
-        """As `release`; None if this OFGate does not lead."""
+        """Do the same as `release`. Returns ``[status, reason]``, or None if this OFGate does not lead."""
         term = self._terms.answering
         if term is None:
             return None
@@ -250,14 +255,15 @@ class OFGate:
         return [record.status.value, record.reason]
 
     def remeasure(self, topic: str) -> None:
-        """What is expected of a topic has changed. Does nothing if this OFGate does not lead, or there is no tree."""
+        """Tell the controller that the expected demand of a topic has changed. Does nothing if this OFGate does not
+        lead, or if the topic has no tree."""
         term = self._terms.answering
         if term is not None and (record := term.topics.get(topic)) is not None:
             term.remeasure(record)
 
     def renew(self, topic: str) -> Any:
-        """Give the topic's tree a new key, though nobody has joined or left. ``[status, reason]``; None if this OFGate
-        does not lead."""
+        """Give the topic's tree a new key, although no broker has joined or left. Returns ``[status, reason]``, or None
+        if this OFGate does not lead."""
         term = self._terms.answering
         if term is None:
             return None
@@ -267,12 +273,12 @@ class OFGate:
         return [record.status.value, record.reason]
 
     def wanted(self) -> set[str]:
-        """The topics for which OFM is wanted; empty if this OFGate does not lead."""
+        """Return the topics for which OFM is wanted: none if this OFGate does not lead."""
         term = self._terms.construction
         return set() if term is None else {name for name, topic in term.topics.items() if topic.wanted}
 
     def describe(self) -> dict[str, Any]:
-        """Plain values, for status pages."""
+        """Return plain values, for status pages."""
         term = self._terms.construction
         topics = [] if term is None else sorted(term.topics.items())
         shown = [self._describe(topic) for _, topic in topics if topic.wanted or topic.status is not Status.NONE]

@@ -1,8 +1,8 @@
-"""OFGate's part in stateless delivery: which brokers take part, by which bits, and that they have one key.
+"""OFGate's part in stateless delivery: which brokers take part, which bits they have, and that all share one key.
 
-Brokers come once in their life, not with their topics. The controller gives them bits and lays planes; whoever holds
-the key is told all bits, and the planes that work. A broker that errs about a bit does no harm: topic and number
-travel inside, so a stranger drops the packet, and the member asks for it.
+A broker enrols once in its incarnation, not with its topics. The controller assigns the bits and lays the planes. Each
+holder of the key is told all bits and the working planes. A wrong bit at a broker does no harm: topic and number travel
+inside the packet, so a stranger drops it, and the member asks for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from saps.ofm.stateless.address import EVERY_TOPIC
 
 
 class Planes:
-    """Of one term of OFGate."""
+    """The planes of one term of OFGate."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Planes:
         call: Call,
         epoch: Callable[[], int],
     ) -> None:
-        """`epoch` gives a number that is greater than any that brokers know of."""
+        """`epoch` returns a number that is greater than any that brokers know of."""
         self._controller = controller
         self._roster = roster
         self._keys = keys
@@ -41,16 +41,16 @@ class Planes:
         self._call = call
         self._next_epoch = epoch
         self._asked: frozenset[BrokerAddress] = frozenset()
-        """Whom the controller has been asked for."""
+        """The brokers that the controller has been asked for."""
         self._state: OfmState | None = None
-        """As the controller told it last; None: there is nothing."""
+        """The controller's latest state of the planes. None if there are no planes."""
         self._told: tuple[Any, ...] | None = None
-        """What brokers are told."""
+        """The latest notice to the brokers: epoch, bits of each set, planes and label of the key."""
         self._know: dict[str, int] = {}
-        """Name of broker -> epoch of what it has been told."""
+        """Name of broker -> epoch of the latest notice that it has confirmed."""
 
     def advance(self) -> None:
-        """Somebody has come or gone."""
+        """Adapt the planes to the enrolled brokers. To be called when some have come or gone."""
         wanted = frozenset(member.element for member in self._roster.enrolled.values())
         if wanted != self._asked:
             self._asked = wanted
@@ -59,12 +59,12 @@ class Planes:
             self._share()
 
     def take(self, state: OfmState) -> None:
-        """The controller tells how it stands."""
+        """Take over a state that the controller reports."""
         self._state = state if state.status is not Status.NONE else None
         self._share()
 
     def compare(self, state: OfmState | None) -> None:
-        """This is what the controller has; None: nothing. It may have forgotten."""
+        """Compare with what the controller has (None: nothing), and ask again if it has forgotten the planes."""
         if state is not None and state.status is not Status.NONE:
             self.take(state)
         elif self._asked:
@@ -78,16 +78,17 @@ class Planes:
             self._calls.make(EVERY_TOPIC, lambda done: self._controller.delete(EVERY_TOPIC, done), self.take, self._ask)
 
     def _members(self) -> dict[BrokerAddress, Member]:
-        """The brokers that the planes reach, by their elements."""
+        """Return the brokers that the planes reach, by element."""
         reached = frozenset(self._state.brokers) if self._state is not None else frozenset()
         return {member.element: member for member in self._roster.enrolled.values() if member.element in reached}
 
     def _share(self) -> None:
-        """Those who are reached, and nobody else, are to have the key, and then to know the bits."""
+        """Share the key with the brokers that the planes reach and no others, and then tell them the bits."""
         self._keys.change(EVERY_TOPIC, {member.ref for member in self._members().values()}, self.tell)
 
     def tell(self) -> None:
-        """Have all brokers know the bits of those who hold the key, if that is new; and whoever has not confirmed."""
+        """Tell all brokers the bits of the key holders, if they are news. Brokers that have not confirmed are told
+        again."""
         members, holders = self._members(), self._keys.holders(EVERY_TOPIC)
         sets: list[list[list[Any]]] = []
         for brokers in self._state.sets if self._state is not None else []:

@@ -1,4 +1,4 @@
-"""What OFGate keeps about one topic: what is wished, what has been built, and who has been told of it."""
+"""OFGate's record of one topic: the wishes, what has been built, and who has been told of it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.delivery.ofm_members import Tree
 
 UNSURE = 5.0
-"""Seconds for which a controller may know nothing of the switches until their trees are no longer relied upon."""
+"""Time in seconds after which the trees are no longer relied upon, if the controller knows nothing of the switches."""
 
 Intent = tuple[frozenset[BrokerAddress], frozenset[BrokerAddress]]
-"""Broker list, and those of the others that only send."""
+"""The elements of the broker list, and those of the other brokers that only send."""
 
 
 class Lease:
-    """What a publisher has been told (EITHER)."""
+    """A publisher's lease on the status it was told (EITHER)."""
 
     __slots__ = ("member", "until", "uses_tree")
 
@@ -26,31 +26,31 @@ class Lease:
 
 
 class Departures:
-    """BOTH: who has left the present tree."""
+    """The brokers that have left the present tree (BOTH)."""
 
     def __init__(self) -> None:
         self.members: set[str] = set()
-        """They do not come back by themselves."""
+        """Names of the members that have left. They do not come back by themselves."""
         self.all = False
-        """All have been made to leave, so only a tree with another epoch can be joined."""
+        """Whether all members were made to leave, so that only a tree with another epoch can be joined."""
 
     def clear(self) -> None:
-        """There is another tree, or none."""
+        """Begin anew: there is another tree, or none."""
         self.members.clear()
         self.all = False
 
 
 class Trust:
-    """How far the tree is what had been built."""
+    """How far the tree is known to be what was built."""
 
     def __init__(self) -> None:
         self.doubts = 0
-        """How often in a row it was not."""
+        """Times in a row that the tree was not what was built."""
         self.unsure: float | None = None
-        """Since when the controller has known nothing of the switches."""
+        """Time since which the controller has known nothing of the switches. None if it knows them."""
 
     def holds(self, now: float) -> bool:
-        """The controller knows nothing of the switches. Is the tree to be relied upon still?"""
+        """Return whether the tree can still be relied upon, while the controller knows nothing of the switches."""
         self.unsure = now if self.unsure is None else self.unsure
         return now - self.unsure < UNSURE
 
@@ -64,38 +64,40 @@ class Topic:
         self.wanted = False
         self.status = Status.NONE
         self.reason: str | None = None
-        """Why it was refused last, or what the controller waits for."""
+        """The reason of the last refusal, or what the controller waits for."""
         self.tree: Tree | None = None
         self.built: Intent | None = None
-        """What the tree has been built for; None: not known, to be asked for again."""
+        """The intent that the tree has been built for. None if it is unknown and must be asked for again."""
         self.refused: Intent | None = None
-        """What the controller has refused for now: it goes on with it by itself when it can."""
+        """The intent that the controller refuses for now. The controller resumes it by itself when it can."""
         self.busy = False
-        """A change is under way; what is wished meanwhile comes after it."""
+        """Whether a change is under way. New wishes wait until it ends."""
         self.leases: dict[str, Lease] = {}
         self.members: dict[str, Member] = {}
-        """BOTH: the wished members, by name."""
+        """The wished members, by name (BOTH)."""
         self.senders: dict[str, Member] = {}
         """Publishers that want to use the tree, by name."""
         self.departures = Departures()
         self.renew = False
-        """A new key is wished for, whoever the members are."""
+        """Whether a new key is wished for, although the members stay the same."""
         self.trust = Trust()
 
     def reconsidered(self, state: OfmState | None) -> bool:
-        """Does the controller not refuse any more what it has refused?"""
+        """Return whether the controller no longer refuses what it has refused."""
         return self.refused is not None and (state is None or state.status is not Status.REFUSED)
 
     def moved(self, state: OfmState | None) -> bool:
-        """Has the controller moved the tree that was built to another address, while the former one still works?"""
+        """Return whether the controller has moved the built tree to another address while the former one still
+        works."""
         if self.busy or self.tree is None or self.built is None or state is None or state.address is None:
             return False
         whole = state.status is Status.CONSTRUCTED and self.built[0] | self.built[1] <= set(state.brokers)
         return whole and state.former == self.tree.address
 
     def stands(self, state: OfmState | None, now: float) -> bool:
-        """Is this what has been built, as far as anything has been, and can it be used? A controller that has just
-        started knows nothing of any switch: the tables are as they were, until it says otherwise."""
+        """Return whether the controller's state matches what has been built, so that the tree can be used. A tree that
+        is not built yet, or is being changed, counts as matching. A controller that has just started knows nothing of
+        any switch: the tables count as unchanged for `UNSURE` seconds."""
         if self.busy or self.tree is None or self.built is None:
             return True
         if state is None or state.address != self.tree.address:

@@ -1,4 +1,5 @@
-"""Taking back what has been told about a tree, before somebody is taken out of it or it goes (decision 032)."""
+"""Revokes what publishers and members were told about a tree, before a member is taken out or the tree goes (decision
+032)."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 DRAIN = 0.2
-"""Seconds that a datagram may be under way: so long a tree stays as it is after nobody uses it any more."""
+"""Longest time in seconds that a datagram is under way: a tree stays unchanged so long after its last use."""
 REVOKE_AGAIN = 0.05
-"""Seconds until a broker is asked again that could not let go of a tree at once."""
+"""Delay in seconds until a broker that could not let go of a tree at once is asked again."""
 REVOKE_AT_MOST = 5.0
-"""Seconds after which a broker of BOTH that has not let go is taken for dead."""
+"""Time in seconds after which a broker of BOTH that has not let go is declared dead."""
 
 Done = Callable[[], None]
 Call = Callable[[Member, str, tuple[Any, ...], Callable[[Answers], None]], None]
@@ -24,7 +25,7 @@ Call = Callable[[Member, str, tuple[Any, ...], Callable[[Answers], None]], None]
 
 
 class Revocation:
-    """Of one term of OFGate. `close` it when it does not lead any more: then nothing is done any more."""
+    """The revocations of one term of OFGate. Call `close` when it stops leading: then nothing more is done."""
 
     def __init__(self, port: Port, call: Call) -> None:
         self._port = port
@@ -32,11 +33,11 @@ class Revocation:
         self._closed = False
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask no broker any more."""
         self._closed = True
 
     def take_back(self, topic: Topic, then: Done) -> None:
-        """Run `then` when nobody uses the tree as it is any more, and what is under way has arrived."""
+        """Run `then` when no broker uses the tree as it is any more, and all datagrams under way have arrived."""
         if topic.mode is Mode.EITHER:
             leases = [lease for lease in topic.leases.values() if lease.uses_tree]
             holders = {lease.member: lease.until for lease in leases}
@@ -61,7 +62,7 @@ class Revocation:
             self._port.after(DRAIN, drained)
 
     def _revoke(self, topic: Topic, member: Member, until: float, let_go: Callable[[BrokerRef], None]) -> None:
-        """Ask until the broker has let go, or its time is over."""
+        """Ask the broker until it has let go, or until its time is over."""
         epoch = topic.tree.epoch if topic.tree is not None else 0
         over = False
 

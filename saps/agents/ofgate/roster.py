@@ -1,6 +1,6 @@
-"""What OFGate knows of the brokers: who they are, what they want, and which trees they have joined.
+"""OFGate's knowledge of the brokers: their identity, their wishes and the trees they have joined.
 
-It can be gathered anew from the brokers' reports (`saps.agents.ofm.OfmAgent.report`) at any time.
+OFGate can gather it anew from the brokers' reports (`saps.agents.ofm.OfmAgent.report`) at any time.
 """
 
 from __future__ import annotations
@@ -18,44 +18,45 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.topics import matches
 
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""Of a tree. OFGate gives one more than it hears of: there is to be room for that."""
+"""The epoch of a tree. OFGate issues the highest epoch it hears of plus one, so the bound leaves room for more."""
 
 
 class Report(msgspec.Struct, array_like=True):
-    """What a broker tells of itself (`saps.agents.ofm.OfmAgent.report`)."""
+    """A broker's report about itself (`saps.agents.ofm.OfmAgent.report`)."""
 
     member: Any
     filters: list[tuple[str, int]]
-    """With versions."""
+    """Filters with their versions."""
     joined: list[tuple[str, str, Epoch]]
-    """Topics, addresses and epochs of trees."""
+    """Topic, address and epoch of each tree that the broker has joined."""
     epoch: Epoch
-    """The highest one that it knows of."""
+    """The highest epoch that the broker knows of."""
     outgrown: list[str] = []
-    """Topics that it publishes, with subscribers outside their tree (BOTH)."""
+    """Topics that the broker publishes and that have subscribers outside their tree (BOTH)."""
     enrolled: bool = False
-    """It takes part in stateless delivery."""
+    """Whether the broker takes part in stateless delivery."""
 
 
 class Roster:
-    """All brokers that have told something. Newer lives of a broker replace older ones."""
+    """All brokers that have told OFGate something. A newer incarnation of a broker replaces an older one."""
 
     def __init__(self, mine: Callable[[BrokerRef], bool] = lambda ref: True) -> None:
-        """`mine`: is a broker in OFGate's domain? The others are none of its business."""
+        """`mine` returns whether a broker is in OFGate's domain. All other brokers are ignored."""
         self._mine = mine
         self._members: dict[str, Member] = {}
         self._filters: dict[str, dict[str, tuple[int, bool]]] = {}
-        """Name of broker -> filter -> (version, there)."""
+        """Name of broker -> filter -> (version, whether the broker has subscribers for the filter)."""
         self._joined: dict[str, dict[str, Tree]] = {}
-        """Topic -> name of broker -> tree that it has joined (BOTH), as reported last."""
+        """Topic -> name of broker -> tree that the broker has joined (BOTH), from the latest reports."""
         self.permitted: Callable[[str, Member], bool] = lambda topic, member: True
-        """May a broker send or receive the topic? Who may not is in no tree of it."""
+        """Returns whether a broker may send or receive the topic. Without permission a broker is in no tree of the
+        topic."""
         self.enrolled: dict[str, Member] = {}
         """The brokers that take part in stateless delivery, by name."""
         self.outgrown: set[str] = set()
-        """Topics with a tree and subscribers who are not in it, as publishers reported last (BOTH)."""
+        """Topics with a tree and subscribers outside it, from the publishers' latest reports (BOTH)."""
         self.highest_epoch = 0
-        """Of all trees that brokers know of."""
+        """The highest epoch of all trees that brokers know of."""
 
     def clear(self) -> None:
         """Forget everything but the epochs."""
@@ -65,11 +66,11 @@ class Roster:
         self._joined.clear()
 
     def mine(self, plain: Any) -> bool:
-        """Is the broker that a remote call has named in OFGate's domain? Raises as `Member.of`."""
+        """Return whether the broker named in a remote call is in OFGate's domain. Raises as `Member.of`."""
         return self._mine(Member.of(plain).ref)
 
     def know(self, plain: Any) -> Member:
-        """The broker that a remote call has named, in its newest life. Raises as `Member.of`."""
+        """Note the broker named in a remote call, and return its newest known incarnation. Raises as `Member.of`."""
         member = Member.of(plain)
         known = self._members.get(member.ref.name)
         if known is not None and known.ref.incarnation > member.ref.incarnation:
@@ -80,7 +81,8 @@ class Roster:
         return member
 
     def register(self, plain: Any, topic_filter: str, version: int, there: bool) -> bool:
-        """A broker has, or no longer has, subscribers for a filter. False if that is old news."""
+        """Note whether a broker has subscribers for a filter (`there`). Returns False if this version is no news.
+        Raises as `Member.of`."""
         filters = self._filters.setdefault(self.know(plain).ref.name, {})
         if version <= filters.get(topic_filter, (0, False))[0]:
             return False
@@ -88,21 +90,22 @@ class Roster:
         return True
 
     def enrol(self, plain: Any) -> None:
-        """A broker takes part in stateless delivery. Raises as `Member.of`."""
+        """Note that a broker takes part in stateless delivery. Raises as `Member.of`."""
         member = self.know(plain)
         self.enrolled[member.ref.name] = member
 
     def wants(self, member: Member, topic: str) -> bool:
-        """Does the broker have a subscriber for the topic?"""
+        """Return whether the broker has a subscriber for the topic."""
         filters = self._filters.get(member.ref.name, {})
         return any(there and matches(topic_filter, topic) for topic_filter, (_, there) in filters.items())
 
     def interested(self, topic: str) -> dict[str, Member]:
-        """The brokers with a subscriber for a topic, by name."""
+        """Return the brokers with a subscriber for a topic, by name."""
         return {name: self._members[name] for name in self._filters if self.wants(self._members[name], topic)}
 
     def refresh(self, topic: str, members: dict[str, Member]) -> None:
-        """Put the present lives of brokers in the place of earlier ones, if they still want the topic."""
+        """Replace earlier incarnations in `members` by the present ones that still want the topic, and remove the
+        others."""
         for name, member in list(members.items()):
             latest = self._members.get(name, member)
             if latest.ref != member.ref:
@@ -111,25 +114,26 @@ class Roster:
                     members[name] = latest
 
     def at(self, elements: Iterable[BrokerAddress]) -> list[Member]:
-        """The brokers with these elements of the broker list."""
+        """Return the brokers with these elements of the broker list."""
         wanted = set(elements)
         return [member for member in self._members.values() if member.element in wanted]
 
     def epoch_of(self, topic: str) -> int:
-        """The highest epoch under which a member knows a tree of the topic, 0 if none does."""
+        """Return the highest epoch under which a member knows a tree of the topic, 0 if no member does."""
         return max((tree.epoch for tree in self._joined.get(topic, {}).values()), default=0)
 
     def joined(self, topic: str) -> dict[str, Member]:
-        """The brokers that have joined a tree of the topic, by name."""
+        """Return the brokers that have joined a tree of the topic, by name."""
         return {name: self._members[name] for name in self._joined.get(topic, ())}
 
     @property
     def joined_topics(self) -> list[str]:
-        """The topics of which somebody has joined a tree."""
+        """The topics with a tree that some broker has joined, sorted."""
         return sorted(self._joined)
 
     def take(self, reports: Answers) -> set[str]:
-        """Note all reports. Returns who has reported, by name."""
+        """Note all reports, and return the names of the brokers that have reported. Malformed reports and those of
+        other domains do not count."""
         self._joined.clear()
         self.outgrown.clear()
         reporting = set()
@@ -156,7 +160,7 @@ class Roster:
         return reporting
 
     def forget_all_but(self, names: set[str]) -> None:
-        """The other brokers have died: they want nothing any more."""
+        """Forget the wishes of all brokers but these: the others have died."""
         for name in self._filters.keys() - names:
             del self._filters[name]
         for name in self.enrolled.keys() - names:

@@ -1,4 +1,4 @@
-"""A term of OFGate: from taking the lead, by way of gathering what is known, to giving it up."""
+"""A term of OFGate: takes the lead, gathers what is known, leads, and gives the lead up."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from saps.overlay.port import Port
 
 
 class Terms:
-    """The terms of one OFGate, one after the other. Each begins with nothing but the roster's epochs: the members come
-    from the brokers, the trees from the controller."""
+    """The terms of one OFGate, one after the other. Each term begins with nothing but the roster's epochs. The members
+    come from the brokers, the trees from the controller."""
 
     def __init__(
         self,
@@ -35,14 +35,15 @@ class Terms:
         on_status: Callable[[Topic], None],
         on_lead: Callable[[], None],
     ) -> None:
-        """`lease`: seconds for which an answer about the status holds, a former leader's too. `on_status` runs with
-        each topic whose status has changed, `on_lead` when this OFGate begins to answer. The others: see `OFGate`."""
+        """`lease` is the time in seconds for which an answer about the status holds, also one of a former leader.
+        `on_status` runs with each topic whose status has changed, and `on_lead` when this OFGate begins to answer. The
+        other arguments: see `OFGate`."""
         domain = modes.domains.of(port.me)
         self.roster = Roster(lambda ref: modes.domains.of(ref) == domain)
         self.construction: Construction | None = None
-        """Of this term; None while another OFGate leads."""
+        """The topics of this term. None while another OFGate leads."""
         self.leading = False
-        """The trees of the controller are taken over: this OFGate answers."""
+        """Whether the trees of the controller are taken over, so that this OFGate answers."""
         self._port = port
         self._registry = registry
         self._controller = controller
@@ -59,7 +60,7 @@ class Terms:
 
     @property
     def answering(self) -> Construction | None:
-        """The topics, if this OFGate leads."""
+        """The topics of this term, if this OFGate leads."""
         return self.construction if self.leading else None
 
     def begin(self) -> None:
@@ -74,7 +75,7 @@ class Terms:
         self._gather(construction, port.now + self._lease)
 
     def end(self) -> None:
-        """Answer nobody, and begin nothing more."""
+        """Answer no broker, and begin nothing more."""
         self.leading = False
         if self._audit is not None:
             self._audit.close()
@@ -84,7 +85,8 @@ class Terms:
             self.construction = None
 
     def _gather(self, term: Construction, give_up: float) -> None:
-        """Have all brokers report and drop their leases. Who cannot be reached has none any more at `give_up`."""
+        """Have all brokers report and drop their leases. At `give_up` the leases of unreachable brokers have expired
+        too."""
 
         def reported(answers: Answers) -> None:
             if term is self.construction:
@@ -97,7 +99,7 @@ class Terms:
         self._registry.discovery_call(OFM, "report", (True,), reported)
 
     def _recover(self, term: Construction) -> None:
-        """Take over the trees that the controller has; from then on this OFGate leads."""
+        """Take over the trees that the controller has. From then on this OFGate leads."""
         if term is not self.construction or self.leading:
             return
 
@@ -117,26 +119,28 @@ class Terms:
         self._port.after(PATIENCE, lambda: self._recover(term))
 
     def _found(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> None:
-        """BOTH: who takes part in a topic whose tree was there before. The controller may have been told of fewer."""
+        """BOTH: add the broker list of a topic whose tree existed before. The controller may have been told of fewer
+        brokers."""
         if term is self.construction and term.topic(topic).wanted:
             self.construct(term, topic, members, senders)
 
     def _dissolve(self, term: Construction) -> None:
-        """BOTH: whoever has joined a tree that the controller does not have any more shall leave it."""
+        """BOTH: make brokers leave the trees that the controller no longer has."""
         for topic in self.roster.joined_topics:
             if topic not in term.topics:
                 for member in self.roster.joined(topic).values():
                     self.call_broker(member, "revoke", (topic, self.roster.epoch_of(topic)), lambda answers: None)
 
     def sweep(self) -> None:
-        """Compare with what the brokers report and the controller has."""
+        """Compare the records with the brokers' reports and the controller's states."""
         term = self.construction
         if term is not None and self._audit is not None:
             self._registry.discovery_call(OFM, "report", (False,), lambda answers: self._swept(term, answers))
             self._audit.look()
 
     def _swept(self, term: Construction, answers: Answers) -> None:
-        """Brokers that do not report have died; publishers without lease publish no more."""
+        """Forget brokers that did not report: they have died. Forget publishers without a lease: they no longer
+        publish."""
         if term is not self.construction or not answers.complete:
             return
         reporting = self.roster.take(answers)
@@ -155,7 +159,7 @@ class Terms:
                 gather(self._registry, topic.name, partial(self._found, term, topic.name))
 
     def construct(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> list[Any]:
-        """Build a tree for a topic, or add these to it. ``[status, reason]``."""
+        """Build a tree for a topic, or add these brokers to its tree. Returns ``[status, reason]``."""
         record = term.topic(topic)
         record.wanted, record.reason = True, None
         for plains, into in ((senders, record.senders), (members, record.members)):
@@ -167,5 +171,5 @@ class Terms:
         return [record.status.value, record.reason]
 
     def call_broker(self, member: Member, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
-        """Call a method of a broker's OFM agent."""
+        """Call a method of a broker's OFM agent. `done` gets the answers."""
         self._registry.call(f"{member.ref.name}!{OFM}", method, args, done)

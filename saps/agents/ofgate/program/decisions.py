@@ -1,4 +1,4 @@
-"""Decisions at OFGate: the door for tables from a job, or the small decider on the brokers' own counts."""
+"""Decisions at OFGate: an HTTP interface for tables from a job, or the small decider on the brokers' own counts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LEAST = 1000.0
-"""Bytes a second that a tree of the small decider must save beyond its cost, as `saps monitor --least`."""
+"""Bytes a second that a tree of the small decider must save beyond its cost, like `saps monitor --least`."""
 SWITCHES = 60.0
-"""Seconds of an interval of the switches' counters."""
+"""Interval in seconds between two readings of the switches' counters."""
 CARRY_OUT = 2.0
-"""Seconds after which what a table or an order wants, and could not be had yet, is tried again."""
+"""Delay in seconds until a tree is tried again that a table or an order wants and that could not be had yet."""
 
 
 class GatewayGate:
-    """A `saps.agents.ofgate.decisions_io.Gate` of the gateway."""
+    """The `saps.agents.ofgate.decisions_io.Gate` of the gateway."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -57,7 +57,7 @@ class GatewayGate:
 
 
 class DecisionService:
-    """From `start` to `stop`."""
+    """The decisions of one OFGate process, from `start` to `stop`."""
 
     def __init__(self, gateway: Gateway, settings: OfgateSettings) -> None:
         """Raises `SettingError` if the file of the token cannot be read."""
@@ -75,7 +75,8 @@ class DecisionService:
         self._switches: SwitchFiles | None = None
 
     async def start(self) -> None:
-        """Raises `SettingError` if the door's address cannot be had."""
+        """Listen, and begin to decide and to carry out. Raises `SettingError` if the interface's address is not
+        available."""
         listen = self._settings.decisions
         if listen is not None:
             try:
@@ -95,7 +96,7 @@ class DecisionService:
             self._switches.start()
 
     async def stop(self) -> None:
-        """End it."""
+        """Stop all tasks, and stop listening."""
         if self._switches is not None:
             await self._switches.stop()
         for task in self._tasks:
@@ -109,7 +110,8 @@ class DecisionService:
             await asyncio.sleep(CARRY_OUT)
 
     async def _decide(self, decider: Decider, interval: float) -> None:
-        """Ask all brokers twice an interval: rows that come again count once."""
+        """Collect the counts of all brokers twice in each interval of `interval` seconds. Rows that come again count
+        once."""
         while True:
             await asyncio.sleep(interval / 2)
             found = decider.feed(await self._counts())

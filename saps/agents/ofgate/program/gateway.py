@@ -39,22 +39,23 @@ class Gateway:
     def __init__(
         self, settings: BrokerSettings, controllers: Sequence[str], token: str | None = None, lease: float = 10.0
     ) -> None:
-        """`controllers`: northbound addresses, of one controller or of a pair."""
+        """`controllers` are the northbound addresses of one controller or of a pair. `lease` is in seconds (see
+        `OFGate`)."""
         self.broker = Broker(settings)
         self._settings = settings
         self._urls = tuple(controllers)
         self._token = token
         self._lease = lease
         self.pinned: set[str] = set()
-        """Topics that the operator has ordered: they are built as soon as that can be, and no table of decisions drops
-        them."""
+        """Topics that the operator has ordered. Their trees are built as soon as possible, and no table of decisions
+        drops them."""
         self.demand: Callable[[str], Demand | None] = lambda topic: None
-        """What is expected of a topic, by the decisions."""
+        """Returns the expected demand of a topic according to the decisions."""
         self.leads = asyncio.Event()
-        """It has become the one that leads."""
+        """Set once this OFGate has become the leader."""
 
     async def start(self) -> None:
-        """Join the mesh and be found there. Raises `SettingError` as `Broker.start`."""
+        """Join the mesh and register OFGate there. Raises `SettingError` as `Broker.start`."""
         await self.broker.start()
         mesh = self.broker.mesh
         identity = self.broker.identity
@@ -87,7 +88,7 @@ class Gateway:
         return files is None or files.policy.verdict(topic).receives(member.ref)
 
     def reload(self) -> None:
-        """Read the files of policies again (SIGHUP)."""
+        """Read the policy files again (SIGHUP)."""
         self.broker.reload()
         self.broker.mesh.act(lambda: self.gate.obey(self._permits))
 
@@ -96,13 +97,13 @@ class Gateway:
         self.leads.set()
 
     async def stop(self) -> None:
-        """Leave in order."""
+        """Leave the mesh in order."""
         self.broker.mesh.act(self.gate.stop)
         await self.broker.stop()
         await self._controller.close()
 
     async def exploit(self, topic: str) -> Any:
-        """See `OFGate.exploit`."""
+        """Exploit OFM for a topic (`OFGate.exploit`), and return the status."""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def done(status: Any) -> None:
@@ -113,26 +114,27 @@ class Gateway:
         return await answer
 
     async def brokers(self) -> list[Any]:
-        """What each broker's publications and datagrams came to (`OfmAgent.describe`), by name of broker."""
+        """Return what became of each broker's publications and datagrams (`OfmAgent.describe`), sorted by name of
+        broker."""
         gathered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.broker.mesh.act(lambda: self.broker.agents.discovery_call(OFM, "describe", (), gathered.set_result))
         found = [answer.value for answer in await gathered if answer.error is None]
         return sorted(found, key=lambda described: str(described["broker"]))
 
     def release(self, topic: str) -> Any:
-        """See `OFGate.give_up`."""
+        """Give up the OFM of a topic (`OFGate.give_up`). Returns None if this OFGate does not lead."""
         answer: list[Any] = []
         self.broker.mesh.act(lambda: answer.append(self.gate.give_up(topic) if self.gate.leading else None))
         return answer[0]
 
     def renew(self, topic: str) -> Any:
-        """See `OFGate.renew`."""
+        """Give the topic's tree a new key (`OFGate.renew`)."""
         answer: list[Any] = []
         self.broker.mesh.act(lambda: answer.append(self.gate.renew(topic)))
         return answer[0]
 
     async def order(self, line: str) -> Any:
-        """Carry out one order from standard input."""
+        """Carry out one order from standard input, and return its answer."""
         verb, _, topic = line.strip().partition(" ")
         if verb == "exploit" and topic:
             self.pinned.add(topic)
@@ -156,7 +158,7 @@ def _log(topic: Topic) -> None:
 
 
 def run(settings: GatewaySettings) -> int:
-    """Run OFGate until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    """Run OFGate until SIGTERM or SIGINT, and return the exit status. Raises `SettingError` if OFGate cannot start."""
     configure_logging(settings.log_level)
     own = settings.ofgate
     gateway = Gateway(settings, own.controller, token("ofgate.token_file", own.token_file) or None, own.lease)
