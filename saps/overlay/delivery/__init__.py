@@ -1,1 +1,1 @@
-"""Publications between brokers: multicast tree, order, acknowledgements, repair."""
+"""Carries publications between brokers: multicast tree, order, acknowledgements, repair."""

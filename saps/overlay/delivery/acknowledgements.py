@@ -1,4 +1,4 @@
-"""Who has acknowledged what with QoS 1 and 2: one number for each frame and child, one answer for each frame."""
+"""Tracks acknowledgements of QoS 1 and 2: one token for each frame and child, one answer for each frame."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from saps.statistics import Statistics
 from saps.topics import matches
 
 REPEAT = 0.5
-"""Seconds between two attempts to reach a missing member."""
+"""Interval between two attempts to reach a missing member, in seconds."""
 
 
 class Acknowledgements:
-    """The frames that one broker answers for, and its own that are not acknowledged by all members."""
+    """The frames that one broker answers for, and its own frames that some member has not acknowledged yet."""
 
     def __init__(self, port: Outbox, publishers: PublisherRegistry, forwarder: Forwarder) -> None:
         self._port = port
         self._publishers = publishers
         self._forwarder = forwarder
         self._owed: dict[int, Owed] = {}
-        """By token."""
+        """Answers due from children, by token."""
         self._tokens = 0
-        """The last one given."""
+        """The last token assigned."""
         self._own: dict[int, Pending] = {}
-        """Own publications not yet confirmed by all members, by the first sequence number of the frame."""
+        """Own frames that some member has not acknowledged yet, by the first sequence number of the frame."""
         self.statistics: Statistics | None = None
-        """Counts by topic, if they are wanted."""
+        """Counters by topic, or None while nobody counts."""
 
     def begin(self, pending: Pending) -> None:
-        """Own publications wait for their members from now on."""
+        """Keep a frame of own publications until all members have acknowledged it. Call `expect_acknowledgement`
+        next."""
         if self.statistics is not None:
             pending.since = self._port.now
         self._own[pending.body.seqs[0]] = pending
 
     def expect_acknowledgement(self, pending: Pending, branches: Iterable[Branch]) -> None:
-        """Send all of a frame along branches and wait for an answer from each; what cannot be reached goes to
-        `missing`."""
+        """Send a whole frame along the branches and wait for an answer from each child.
+
+        A child that cannot be reached is added to `pending.missing`, and its slice is divided among others.
+        """
         unsent = list(branches)
         while unsent:
             branch = unsent.pop()
@@ -64,7 +67,8 @@ class Acknowledgements:
         self._forwarder.forward(pending.origin, body, branch, token)
 
     def on_ack(self, sender: BrokerRef, ack: Ack) -> None:
-        """A child has answered."""
+        """Handle the answer of a child. Raises `ProtocolError` if the answer counts another number of topics than the
+        frame has."""
         owed = self._owed.get(ack.token)
         if owed is None or owed.child.name != sender.name:
             hit("late acknowledgement")
@@ -76,12 +80,14 @@ class Acknowledgements:
             self._settle(owed.pending)
 
     def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
-        """A child or a tree answers no more, as it has or gives up: those still `missing` get it each by itself."""
+        """Count a child or tree as answered, whether it answered or gave up. Sends the frame to each `missing` member
+        individually."""
         pending.waiting -= 1
         self.expect_acknowledgement(pending, [Branch(ref, ()) for ref in missing])
 
     def _settle(self, pending: Pending) -> None:
-        """All answers are in: pass them on to the parent, or at the publishers' broker see who is missing."""
+        """Settle a frame when all answers are in: answer the parent, or at the publishers' broker confirm the frame or
+        repeat it to the missing members after `REPEAT`."""
         if pending.to is not None:
             self._port.send(pending.to, pending.answer())
         elif pending.missing:
@@ -93,7 +99,7 @@ class Acknowledgements:
             pending.confirm()
 
     def _repeat(self, pending: Pending) -> None:
-        """Send publications to each member that is still missing, as far as it is still a member."""
+        """Send the publications again to each missing broker that is still a member of their topics."""
         if pending.waiting:
             return
         missing, pending.missing = dict.fromkeys(pending.missing), []
@@ -116,7 +122,7 @@ class Acknowledgements:
     # --- own publications -----------------------------------------------------------------------------------------
 
     def unacknowledged(self, member: BrokerRef) -> list[Publish]:
-        """Own publications that not all members have acknowledged, and this may be one of those that have not."""
+        """Return the own unacknowledged publications that `member` may lack, in order of their sequence numbers."""
         found = []
         for pending in self._own.values():
             for stream in pending.streams:
@@ -128,7 +134,7 @@ class Acknowledgements:
         return sorted(found, key=first_seq)
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
-        """Own publications to a topic with numbers above `after`, up to `upto`, that are not acknowledged by all."""
+        """Return the own unacknowledged publications to a topic with sequence numbers in (`after`, `upto`]."""
         found = (to_topic(pending.body, topic, after, upto) for pending in self._own.values())
         return [body for body in found if body is not None]
 
@@ -137,7 +143,8 @@ class Acknowledgements:
         return {Unsettled: lambda body, keys: [self._outstanding(body.topic_filters)]}
 
     def _outstanding(self, topic_filters: list[str]) -> Outstanding:
-        """With the first own publication that one of the filters matches and not all members have acknowledged."""
+        """Return the last own sequence number, and that of the first unacknowledged publication that a filter matches
+        (0 for none)."""
         found: dict[str, bool] = {}
         lowest = 0
         for pending in self._own.values():
@@ -152,27 +159,29 @@ class Acknowledgements:
 
     @property
     def settled(self) -> bool:
-        """All own publications are acknowledged."""
+        """Whether all own publications are acknowledged."""
         return not self._own
 
     def awaited(self) -> dict[str, BrokerRef]:
-        """The brokers from which an acknowledgement is due: their failure must be noticed."""
+        """Return the brokers that owe an acknowledgement, by name. The caller must detect their failure."""
         return {owed.child.name: owed.child for owed in self._owed.values()}
 
     # --- links that fail ----------------------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from `sender`: answers that it sent on the one before may be lost."""
+        """Handle a new link session from `sender`: its answers on the previous session may be lost. Answers that are
+        still due after `REPEAT` count as lost."""
         if due := [token for token, owed in self._owed.items() if owed.child.name == sender.name]:
             self._port.after(REPEAT, lambda: self._unanswered(due))
 
     def link_down(self, peer: BrokerRef) -> None:
-        """What was sent to `peer` may be lost: hand its slices on without it, and try it again later."""
+        """Handle the loss of a link to `peer`: frames sent to it may be lost. Hands its slices to other brokers and
+        tries the peer again later."""
         self._unanswered([token for token, owed in self._owed.items() if owed.child.name == peer.name])
 
     def _unanswered(self, tokens: Iterable[int]) -> None:
-        """No answer is expected for these any more, if it has not come: their slices are handed on without the child,
-        which is tried again later."""
+        """Give up the answers that are still due for these tokens. Their slices are handed on without the child, which
+        is tried again later."""
         for token in tokens:
             if (owed := self._owed.pop(token, None)) is not None:
                 hit("slice handed on without its child")

@@ -1,7 +1,7 @@
-"""One word to many brokers, passed on by themselves along the tree of publications, with one aggregated reply.
+"""Broadcasts a control message to many brokers along the multicast tree, with one aggregated reply.
 
-Whoever begins sends O(log n) messages for n brokers, as for a publication. What did not get through is not repeated
-here: the reply says who is missing.
+The initiator sends O(log n) messages for n brokers, as for a publication. Nothing is repeated here: the reply names the
+brokers that are missing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 
 SHARE = 0.7
-"""Part of its own patience that a broker leaves to those after it: their replies must be in before its own is due."""
+"""Fraction of its own patience that a broker leaves to its children: their replies must be in before its own is due."""
 
 Missing = Callable[[list[BrokerRef]], None]
 
 
 class _Waiting:
-    """A word that has been passed on, until all replies are in."""
+    """A message that has been passed on, until all replies are in."""
 
     __slots__ = ("done", "missing", "parts")
 
@@ -28,11 +28,12 @@ class _Waiting:
         self.done = done
         self.missing: list[BrokerRef] = []
         self.parts: dict[int, list[BrokerRef]] = {}
-        """Token of a reply that is awaited -> the brokers it stands for."""
+        """Brokers that each awaited reply stands for, by token; the child is the first of them."""
 
 
 class Broadcaster:
-    """Of one broker. `take` is given what has come for this broker; it says whether it could make use of it."""
+    """The broadcasts of one broker. `take` is called with each message for this broker and returns whether the broker
+    accepted it; set it after construction."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -40,10 +41,11 @@ class Broadcaster:
         self._tokens = 0
         self._waiting: dict[int, _Waiting] = {}
         self.sent = 0
-        """`Tell` frames sent or passed on."""
+        """`Tell` frames sent or passed on since the start."""
 
     def tell(self, brokers: Iterable[BrokerRef], body: GroupKeys, patience: float, done: Missing) -> None:
-        """Have each of the brokers take it. `done` gets those of whom that is not known after `patience` seconds."""
+        """Broadcast `body` to the brokers. Calls `done` once with the brokers that did not accept it, or did not answer
+        within `patience` seconds."""
         waiting = _Waiting(done)
         wanted = set(brokers)
         if self._port.me in wanted and not self.take(body):

@@ -1,4 +1,4 @@
-"""What carries publications between brokers, at one broker: out, in, to groups, and to those that were cut off."""
+"""The data path of one broker: outgoing and incoming publications, shared subscriptions, and catch-up after a cut."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from saps.topics import matches
 
 
 class Delivery:
-    """The machines of the data path, put together."""
+    """The state machines of the data path, wired together."""
 
     def __init__(self, port: Outbox, rendezvous: Rendezvous, inbox: Inbox, local: Local, keep: Keep) -> None:
-        """`keep`: as for `Multicast`."""
+        """`keep` stores retained publications (see `Multicast`); `local` delivers to the clients of shared
+        subscriptions here."""
         publishers, subscriptions = rendezvous.publishers, rendezvous.subscriptions
         self._me = port.me
         self._publishers = publishers
@@ -49,44 +50,47 @@ class Delivery:
         return {**self.multicast.acknowledgements.bodies, **self.catch_up.bodies}
 
     def _share(self, stream: Stream, message: Message, done: Callable[[int], None] | None) -> None:
-        """Hand a publication to the groups that have members at other brokers only."""
+        """Hand a publication to the groups whose members are all at other brokers."""
         wants = self._subscriptions.has
         self.sharing.publish({g: brokers for g, brokers in stream.groups.items() if not wants(g)}, message, done)
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from a broker begins."""
+        """Handle the start of a new link session from a broker."""
         self.multicast.session_started(sender)
         self.sharing.session_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
-        """The link to a broker broke, or could not be made."""
+        """Handle a link to a broker that broke or could not be opened."""
         self.multicast.link_down(peer)
         self.sharing.link_down(peer)
 
     def forget(self, broker: BrokerRef, over: bool) -> None:
-        """A broker is dead or has left. `over`: for certain, it does not come back in this life."""
+        """Forget a broker that has died or left. `over` says that this incarnation certainly does not come back."""
         self.multicast.forget(broker, over)
         self.sharing.forget(broker)
 
     def awaited(self) -> dict[str, BrokerRef]:
-        """The brokers from which an answer is due: their failure must be noticed."""
+        """Return the brokers that owe an answer, by name. The caller must detect their failure."""
         return self.multicast.acknowledgements.awaited() | self.sharing.awaited()
 
     @property
     def settled(self) -> bool:
-        """Nothing that was published here is under way."""
+        """Whether no publication of this broker is under way."""
         return self.multicast.settled and self.sharing.settled
 
     def passed(self, origin: BrokerRef, topic: str) -> int:
-        """The number of the last publication of a broker to a topic that has gone to the subscribers here."""
+        """Return the sequence number of the last publication from `origin` to a topic that the local subscribers got,
+        or
+        0. For this broker itself, return its last sequence number over all topics."""
         return self._publishers.seq if origin == self._me else self.inbox.delivered(origin, topic)
 
     def waiting(self, topic_filters: list[str]) -> bool:
-        """Something that matches has come or was published here, and has not gone on yet."""
+        """Return whether a matching publication is held back here: received out of order, or queued for its stream."""
         topics = {*self.inbox.waiting(), *(t for t, stream in self._publishers.streams.items() if stream.queue)}
         return any(matches(topic_filter, topic) for topic in topics for topic_filter in topic_filters)
 
     def queued(self) -> Callable[[], bool]:
-        """Does something that has been published here until now wait for its topic's subscribers to be known?"""
+        """Return a function that tells whether a publication queued by now still waits for its topic's subscribers to
+        be known."""
         queues = [(stream, stream.queue) for stream in self._publishers.streams.values() if stream.queue]
         return lambda: any(stream.queue is queue for stream, queue in queues)

@@ -1,9 +1,11 @@
-"""Two lanes from one broker to another: priority topics have a connection of their own, which nothing else fills up.
+"""Two lanes between two brokers: priority topics have their own connection, which no other traffic fills.
 
-Each lane keeps its order, none waits for the other. So everything about one topic goes by one lane, and the numbers
-that `Publish` uses are given by the lane it goes by: those of the express lane begin at `FIRST`. What concerns no topic
-goes by the common lane. Only the end of a broker concerns both: `Leave` and `LeaveAck` go by each lane that is open,
-and count when they have come by all.
+Each lane keeps its order, and neither waits for the other. Therefore:
+
+- All frames about one topic take one lane.
+- A `Publish` uses link ids defined on its own lane; the link ids of the express lane begin above `FIRST`.
+- Frames about no topic take the common lane.
+- `Leave` and `LeaveAck` concern both lanes: they are sent on each open lane, and count when all lanes brought them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from saps.overlay.frames.ring import Leave, LeaveAck
 from saps.overlay.ring.keys import BrokerRef
 
 FIRST = 1 << 24
-"""Numbers of brokers and slices given on the express lane are greater than this, all others smaller."""
+"""Boundary of the link ids: those of the express lane are greater, those of the common lane smaller."""
 
 _OF_A_TOPIC = (Skip, Nack, HighWater, OfmAck)
 _NUMBERING = (DefineBroker, DefineSlice)
@@ -24,7 +26,7 @@ _ENDS = (Leave, LeaveAck)
 
 
 def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:
-    """Does a frame go by the express lane? `urgent` says whether a topic has priority."""
+    """Return whether a frame takes the express lane. `urgent` returns whether a topic has priority."""
     if isinstance(frame, Publish):  # all of its topics have the same priority
         return urgent(frame.parts[0].topic)
     if isinstance(frame, _OF_A_TOPIC):
@@ -33,44 +35,45 @@ def by_express(frame: Frame, urgent: Callable[[str], bool]) -> bool:
 
 
 def ends_a_link(frame: Frame) -> bool:
-    """Is this the last that the sender has to say, by whatever lane?"""
+    """Return whether a frame ends the link (`Leave`, `LeaveAck`): the sender sends nothing after it on any lane."""
     return type(frame) in _ENDS
 
 
 class Lane:
-    """The receiver's view of one connection to it."""
+    """One incoming connection, as its receiver sees it."""
 
     __slots__ = ("peer", "said")
 
     def __init__(self) -> None:
         self.peer: BrokerRef | None = None
-        """Who is at the other end; None until it has said so."""
+        """The broker at the other end; None until it has identified itself."""
         self.said: dict[type[Frame], Frame] = {}
-        """Ends that have come by this lane, and not yet by the peer's others."""
+        """Ending frames that this lane has brought and the peer's other lanes have not, by type."""
 
 
 class Endings:
-    """Holds back the end of a peer until it has come by each of its lanes: what the other lane still brings was sent
-    before. A lane that has not said whose it is could be anyone's."""
+    """Holds back a peer's ending frame until each of its lanes has brought it: the frames still on the other lane were
+    sent earlier. A lane whose peer is unknown counts as a lane of every peer."""
 
     def __init__(self) -> None:
         self._lanes: set[Lane] = set()
 
     def opened(self, lane: Lane) -> None:
-        """Somebody has connected."""
+        """Register a new connection."""
         self._lanes.add(lane)
 
     def closed(self, lane: Lane) -> list[tuple[BrokerRef, Frame]]:
-        """The connection is gone. Returns the ends that need not wait any longer."""
+        """Remove a closed connection. Returns the ending frames that need not wait any longer, with their senders."""
         self._lanes.discard(lane)
         return self.released()
 
     def passed(self, lane: Lane, frames: list[Frame]) -> list[Frame]:
-        """Frames have come by a lane. Returns those that may be handed on."""
+        """Filter frames that a lane has brought. Returns those that may be handled now."""
         return [frame for frame in frames if not ends_a_link(frame) or self._complete(lane, frame)]
 
     def released(self) -> list[tuple[BrokerRef, Frame]]:
-        """The ends that need not wait any longer, after a lane has said whose it is."""
+        """Return the ending frames that need not wait any longer, with their senders. Call this after a lane has
+        identified its peer."""
         return [
             (lane.peer, frame)
             for lane in list(self._lanes)
@@ -80,7 +83,7 @@ class Endings:
         ]
 
     def _complete(self, lane: Lane, frame: Frame) -> bool:
-        """It has come by all of the peer's lanes; then it is forgotten."""
+        """Record an ending frame. Returns whether all lanes of the peer have brought it; if so, forgets it."""
         kind = type(frame)
         lane.said[kind] = frame
         lanes = [other for other in self._lanes if other.peer is None or other.peer == lane.peer]

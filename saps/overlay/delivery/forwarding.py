@@ -1,4 +1,4 @@
-"""Frames with publications on their way to the next broker: brokers and slices go by the numbers of each link."""
+"""Forwards frames with publications to the next broker; brokers and slices are named by the link ids of each link."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.statistics import Statistics
 
 NUMBERS_KEPT = 60.0
-"""Seconds for which the numbers a broker has given are remembered after its death."""
+"""Time for which a broker's link ids are kept after its death, in seconds."""
 _WITH_NUMBERS = (Publish, DefineBroker, DefineSlice)
 
 
 class Outbox(Port, Protocol):
-    """A port that shows what it is about to send."""
+    """A port with a visible queue of outgoing frames."""
 
     outbox: list[tuple[BrokerRef, Frame]]
-    """It grows only, until another one takes its place: then all in it has been sent."""
+    """Outgoing frames with their receivers. The list only grows; when the port has sent all, it starts a new list."""
 
     def wanted(self) -> None:
-        """There is something to be sent that is not in the outbox yet (`Multicast.flush`)."""
+        """Request a flush: a frame waits to be sent that is not in the outbox yet (`Multicast.flush`)."""
 
 
 class Forwarder:
-    """What one broker sends on, and what the numbers in that which it gets stand for."""
+    """Forwards publications for one broker, and resolves the link ids in the frames that it receives."""
 
     def __init__(self, port: Outbox, ways: Ways) -> None:
         self._port = port
@@ -41,13 +41,14 @@ class Forwarder:
         self._express: dict[str, SentLinkIds] = {}
         self._inbound: dict[str, ReceivedLinkIds] = {}
         self.statistics: Statistics | None = None
-        """Counts by topic, if they are wanted."""
+        """Counters by topic, or None while nobody counts."""
         self.sent = 0
-        """Copies of messages sent to other brokers."""
+        """Copies of messages sent to other brokers since the start."""
         self.repairs = Repairs()
 
     def forward(self, origin: BrokerRef, frame: Publish, branch: Branch, token: int) -> None:
-        """Send publications to the child of a branch. Without a `token` its slice is divided if it is not there."""
+        """Send publications to the child of a branch. `token` is 0 if no acknowledgement is wanted; then an unreachable
+        child is left out, and its slice is divided among others."""
         child, slice = branch
         if not token and not self._port.reachable(child):
             for onward in divide(self._port.me, slice, self._port.order):
@@ -70,10 +71,11 @@ class Forwarder:
         content = frame.parts, frame.which, frame.seqs, frame.payloads, properties, given
         self._port.send(child, Publish(number, slice_number, token, frame.qos, frame.retain, *content))
 
-    # --- what others send -------------------------------------------------------------------------------------------
+    # --- frames from other brokers ----------------------------------------------------------------------------------
 
     def resolve(self, sender: BrokerRef, frame: Publish) -> tuple[BrokerRef, list[Branch]]:
-        """Whose publications these are, and the branches to the slice they are to be passed on to."""
+        """Return the origin of the publications, and the branches to the slice that this broker must pass them on to.
+        Raises `ProtocolError` if the sender uses a link id that it has not defined."""
         try:
             inbound = self._inbound[sender.name]
             return inbound.brokers[frame.origin], inbound.branches[frame.slice]
@@ -81,11 +83,12 @@ class Forwarder:
             raise _unknown(sender, error) from None
 
     def define_broker(self, sender: BrokerRef, frame: DefineBroker) -> None:
-        """A number stands for a broker."""
+        """Record the link id that the sender uses for a broker."""
         self._inbound.setdefault(sender.name, ReceivedLinkIds()).give(frame.number, frame.ref)
 
     def define_slice(self, sender: BrokerRef, frame: DefineSlice) -> None:
-        """A number stands for some brokers."""
+        """Record the link id that the sender uses for a slice. Raises `ProtocolError` if the slice contains a broker
+        without a defined link id."""
         inbound = self._inbound.setdefault(sender.name, ReceivedLinkIds())
         try:
             slice = tuple(inbound.brokers[number] for number in frame.brokers)
@@ -96,21 +99,22 @@ class Forwarder:
     # --- links and brokers that fail ----------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from `sender`: the numbers of the common lane are given anew."""
+        """Handle a new link session from `sender`: it defines the link ids of the common lane anew."""
         before = self._inbound.get(sender.name)
         learnt = ReceivedLinkIds() if before is None else before.without(lambda number: number <= EXPRESS)
         learnt.of = sender
         self._inbound[sender.name] = learnt
 
     def express_started(self, sender: BrokerRef) -> None:
-        """The same for the express lane."""
+        """Handle a new express connection from `sender`: it defines the link ids of the express lane anew."""
         before = self._inbound.get(sender.name)
         if before is not None:
             learnt = self._inbound[sender.name] = before.without(lambda number: number > EXPRESS)
             learnt.of = sender
 
     def link_down(self, peer: BrokerRef) -> None:
-        """What is about to be sent to `peer` would leave by a new link, where its numbers stand for nothing."""
+        """Handle the loss of a link to `peer`. Removes queued frames with link ids from the outbox: they would leave on
+        a new link, where these link ids are undefined."""
         outbox = self._port.outbox
         life = peer.name, peer.incarnation
         outbox[:] = [
@@ -122,7 +126,8 @@ class Forwarder:
         self._express.pop(peer.name, None)
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died. If it was cut off only, it goes on in the same session, with the numbers it has given."""
+        """Forget the link ids of a dead broker after `NUMBERS_KEPT`. They are kept until then because a broker that was
+        only cut off continues the same session with the same link ids."""
         inbound = self._inbound.get(broker.name)
         if inbound is None or (inbound.of is not None and inbound.of.incarnation > broker.incarnation):
             return

@@ -1,10 +1,11 @@
 """The data path between brokers: publications go out along the branches of their topics, acknowledgements come back.
 
-What a broker publishes in one turn of its event loop to the same brokers leaves as one frame. With QoS 1 and 2 each
-broker that passes a frame on answers for its whole slice: its `Ack` counts the brokers and subscribers reached and
-names the members it could not reach. A child that fails is repaired around: its slice is handed on without it, and the
-publishers' broker repeats the publications to the missing members until they have them or are dead
-(`saps.overlay.delivery.acknowledgements`). Duplicates are dropped by `saps.overlay.delivery.order`.
+- Publications of one turn of the event loop to the same brokers leave as one frame.
+- With QoS 1 and 2 each broker that passes a frame on answers for its whole slice. Its `Ack` counts the brokers and
+  subscribers reached, and names the members it could not reach.
+- If a child fails, its slice is handed on without it. The publishers' broker repeats the publications to the missing
+  members until they have them or are declared dead (`saps.overlay.delivery.acknowledgements`).
+- `saps.overlay.delivery.order` drops duplicates.
 """
 
 from __future__ import annotations
@@ -35,54 +36,58 @@ from saps.overlay.validation.ranges import MOST_COUNTED
 from saps.statistics import Statistics
 
 ABROAD = 1024
-"""Frames to other OpenFlow domains that are kept for each topic, for members that miss some."""
+"""Most frames to other OpenFlow domains that are kept for each topic, to be repeated to members that miss some."""
 
 Keep = Callable[[Message, int, Callable[[], None] | None], None]
 Share = Callable[[Stream, Message, Callable[[int], None] | None], None]
 
 
 class TreePath(Protocol):
-    """What carries publications along OpenFlow trees (`saps.ofm.datapath.datapath`)."""
+    """Carries publications along OpenFlow trees (`saps.ofm.datapath.datapath`)."""
 
     def send(self, stream: Stream, body: Publish, members: tuple[BrokerRef, ...], pending: Pending | None) -> bool:
-        """Send own publications to one topic along the stream's tree to the members it serves. With `pending` it
-        answers for them: one answer is awaited more, until `Acknowledgements.answered`. False: it cannot, they must go
-        by ALM."""
+        """Send own publications to one topic along the stream's tree to the members that it serves.
+
+        With `pending` the tree answers for these members: it counts as one more awaited answer until it calls
+        `Acknowledgements.answered`. Returns False if the tree cannot be used; then the caller must send by ALM.
+        """
 
     def remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
-        """Own publications to the topic sent along a tree of late, with numbers above `after`, up to `upto`."""
+        """Return the own publications recently sent along a tree to the topic, with sequence numbers in (`after`,
+        `upto`]."""
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
-        """A member has everything up to a number."""
+        """Handle the acknowledgement of a member that has everything up to a sequence number."""
 
     def receive(self, raws: Iterable[bytes]) -> None:
-        """Datagrams have come in."""
+        """Handle received datagrams."""
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died."""
+        """Forget a broker that has died."""
 
     def represent(
         self, origin: BrokerRef, body: Publish, members: Sequence[BrokerRef], pending: Pending | None
     ) -> Collection[BrokerRef]:
-        """This broker stands for these members of its domain: send somebody else's publications along the tree. Returns
-        those that it serves; with `pending` it answers for them, as with `send`."""
+        """Send another broker's publications along the tree of this domain to the members. Returns the members that the
+        tree serves; with `pending` the tree answers for them, as in `send`."""
 
 
 class FrameTracer(Protocol):
-    """Follows a share of the publications that come from other brokers (`saps.tracing`)."""
+    """Traces a sample of the publications that come from other brokers (`saps.tracing`)."""
 
     def comes(self, sender: str, frame: Publish) -> Callable[[int, int], None] | None:
-        """A frame with properties is about to be handled. Returns what is to be told, if one of its publications is
-        traced: to how many brokers it was passed on, and how many of its publications were duplicates."""
+        """Handle a frame with properties before it is processed. Returns None if none of its publications is traced;
+        else a function that the caller must call afterwards with two counts: the brokers that the frame was passed on
+        to, and the duplicates among its publications."""
 
 
 class Multicast:
-    """Publications that leave, pass through or end at one broker."""
+    """Handles the publications that leave one broker, pass through it or end there."""
 
     def __init__(self, port: Outbox, publishers: PublisherRegistry, inbox: Inbox, keep: Keep, share: Share) -> None:
-        """`keep` has a retained publication, with its sequence number, kept in the mesh
-        (`saps.overlay.retained.publisher`). `share` hands one to the stream's groups (`saps.overlay.groups`) and counts
-        those that took it."""
+        """`keep` stores a retained publication, with its sequence number, in the mesh
+        (`saps.overlay.retained.publisher`). `share` hands a publication to the stream's groups (`saps.overlay.groups`)
+        and reports the number of groups that took it."""
         self._port = port
         self._publishers = publishers
         self._inbox = inbox
@@ -91,34 +96,34 @@ class Multicast:
         self.forwarder = Forwarder(port, publishers.ways)
         self.acknowledgements = Acknowledgements(port, publishers, self.forwarder)
         self.open: list[Way] = []
-        """The ways on which something leaves that has not been sent yet."""
+        """The ways with outgoing frames that have not been sent yet, so that publications may still join."""
         self._unsent: list[tuple[Stream, OutgoingFrame]] = []
-        """What is to leave by OpenFlow trees."""
+        """Frames that leave by OpenFlow trees with the next flush."""
         self._serial = 0
-        """Frames of own publications so far."""
+        """Frames of own publications since the start."""
         self.received = 0
         self.tree_path: TreePath | None = None
-        """Carries what leaves by an OpenFlow tree; None if there is none."""
+        """Carries publications along OpenFlow trees; None if this broker has no OpenFlow network."""
         self.missed = MissedLog()
-        """What members that are taken for dead have missed."""
+        """Log of publications that members declared dead have missed."""
         self.catch_up: Absent | None = None
-        """Has publications kept in it."""
+        """Writes publications to `missed`, and decides for whom; set after construction."""
         self.tracer: FrameTracer | None = None
-        """Follows publications, if some are to be followed."""
+        """Traces a sample of the publications; None if tracing is off."""
 
     def count(self, statistics: Statistics) -> None:
-        """From now on count by topic."""
+        """Count by topic in `statistics` from now on."""
         self.forwarder.statistics = self.acknowledgements.statistics = statistics
 
     @property
     def sent(self) -> int:
-        """Copies of messages sent to other brokers."""
+        """Copies of messages sent to other brokers since the start."""
         return self.forwarder.sent
 
     # --- publishing -----------------------------------------------------------------------------------------
 
     def publish(self, batch: Batch, done: Done | None) -> None:
-        """`saps.mesh.Mesh.publish`."""
+        """Publish a batch, as `saps.mesh.Mesh.publish` specifies."""
         publishers, topics = self._publishers, batch.topics
         ways: dict[Way, list[int]] = {}
         others: list[int] = []
@@ -146,8 +151,8 @@ class Multicast:
             answers.complete()
 
     def _publish_to(self, stream: Stream, batch: Batch, done: Done | None) -> None:
-        """Publish to one topic whose stream is opening, closing, or must be looked at again, or that has groups; or
-        messages that are to be retained."""
+        """Publish to one topic in the uncommon cases: its stream is opening, closing or must be routed again, the topic
+        has groups, or the messages are retained."""
         if stream.queue or stream.phase is not Phase.OPEN:
             stream.queue.append((batch, done))  # in the order of the calls
             self._publishers.open(stream)
@@ -161,8 +166,8 @@ class Multicast:
             done([NOBODY])
 
     def _publish_specially(self, stream: Stream, batch: Batch, done: Done | None) -> None:
-        """Publish to the members, to groups that take turns, and have it kept if it is retained: with QoS 1 and 2
-        `done` waits for all of it."""
+        """Publish to the members and the groups, and store retained messages in the mesh. With QoS 1 and 2 `done` waits
+        for all three."""
         answers = Answers(1, done) if batch.qos and done is not None else None
         self._send([stream], batch, done if answers is None else answers.of([0]))
         if batch.retain and self._publishers.unrestricted(stream.topic):
@@ -176,7 +181,8 @@ class Multicast:
             answers.complete()
 
     def _send(self, streams: list[Stream], batch: Batch, done: Done | None) -> None:
-        """Number the publications of a batch to topics that go the same way, and have them leave with this turn."""
+        """Assign sequence numbers to a batch whose topics all go one way, and send it with this turn of the event
+        loop."""
         publishers, way = self._publishers, streams[0].way
         first = publishers.seq + 1
         publishers.seq += len(batch.which)
@@ -206,7 +212,7 @@ class Multicast:
             done([Reached(len(stream.members or ()), 0) for stream in streams])
 
     def _begin(self, way: Way, kind: int, frame: OutgoingFrame, parts: list[int], done: Done | None) -> None:
-        """A frame leaves with this turn; what follows may join it."""
+        """Start an outgoing frame that leaves with this turn; later publications of the turn may join it."""
         stream, body = frame.streams[0], frame.body
         frame.members, frame.served = stream.members or (), stream.served
         if body.qos:
@@ -229,7 +235,7 @@ class Multicast:
             if type(sent) is Publish:
                 frame.copies += 1
                 frame.crossing += to.cluster != self._port.me.cluster
-        if frame.pending is not None and not frame.pending.waiting:  # nobody can be reached, so it is answered for
+        if frame.pending is not None and not frame.pending.waiting:  # nobody is reachable: the frame is settled already
             del way.frames[kind]
 
     def _leave(self, frame: OutgoingFrame, branches: Iterable[Branch]) -> None:
@@ -247,7 +253,7 @@ class Multicast:
                 statistics.crossed(stream.topic, frame.crossing * count)
 
     def _remember(self, streams: list[Stream], batch: Batch) -> None:
-        """Keep publications for members in other OpenFlow domains."""
+        """Keep publications to topics with members in other OpenFlow domains, to repeat them on request."""
         kept = [number for number, stream in enumerate(streams) if stream.abroad]
         for number, part in zip(kept, batch.divide([[number] for number in kept]), strict=True):
             stream = streams[number]
@@ -256,7 +262,7 @@ class Multicast:
             stream.recent.append(unaddressed(part, [stream.last_seq]))
 
     def flush(self) -> None:
-        """The outbox is about to be sent: nothing joins it any more, and what leaves by trees does so."""
+        """Close all outgoing frames and send those that leave by trees. Call this just before the outbox is sent."""
         for way in self.open:
             way.frames.clear()
         self.open.clear()
@@ -321,8 +327,8 @@ class Multicast:
     def _represented(
         self, origin: BrokerRef, frame: Publish, onward: list[Branch], pending: Pending | None
     ) -> list[Branch]:
-        """What comes from another domain leaves along this one's tree for those whom that serves. Returns the branches
-        to the others."""
+        """Send publications from another OpenFlow domain along this domain's tree to the members that it serves.
+        Returns the branches to the other members."""
         domains, me, tree_path = self._publishers.ways.domains, self._port.me, self.tree_path
         if tree_path is None or not domains or len(frame.parts) > 1:
             return onward
@@ -337,7 +343,7 @@ class Multicast:
 
     def _on_nack(self, sender: BrokerRef, nack: Nack) -> None:
         given = self._publishers.seq
-        if nack.seq > given:  # somebody has published in the name of this broker
+        if nack.seq > given:  # another broker has forged publications of this broker
             self._port.send(sender, Skip(nack.topic, nack.seq, given))
             return
         if not self._publishers.permitted(nack.topic, [sender]):
@@ -354,7 +360,7 @@ class Multicast:
                 known.update(body.seqs)
                 self.forwarder.forward(self._port.me, body, Branch(sender, ()), 0)
         owed = self.catch_up is not None and self.catch_up.owes(sender, nack.topic, nack.seq)
-        # if some are found it asks again, with a later `after`: they must not be given up with `nack.seq`
+        # If some are found, the asker asks again with a later `after`: a `Skip` now would make it give those up, too.
         if not found and not owed:
             self._port.send(sender, Skip(nack.topic, nack.seq))
 
@@ -368,8 +374,8 @@ class Multicast:
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------
 
     def repeat(self, body: Publish, members: Iterable[BrokerRef], origin: BrokerRef | None = None) -> None:
-        """Send publications to one topic with QoS 0 once more, by ALM: own ones, or those of an origin in another
-        domain. `members` are in the order of their places."""
+        """Send publications with QoS 0 to one topic again, by ALM. They are this broker's own, or those of an `origin`
+        in another domain. `members` must be sorted by place."""
         refs = list(members)
         own = (
             self._publishers.ways.divide(body.parts[0].topic, refs)
@@ -382,18 +388,18 @@ class Multicast:
     # --- links and brokers that fail ------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from `sender`."""
+        """Handle a new link session from `sender`."""
         self.forwarder.session_started(sender)
         self.acknowledgements.session_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
-        """What was sent to `peer` may be lost."""
+        """Handle the loss of a link to `peer`: frames sent to it may be lost."""
         self.flush()
         self.forwarder.link_down(peer)
         self.acknowledgements.link_down(peer)
 
     def forget(self, broker: BrokerRef, over: bool) -> None:
-        """A broker died. `over`: for certain, it does not come back in this life."""
+        """Forget a broker that has died. `over` says that this incarnation certainly does not come back."""
         self.link_down(broker)
         self._inbox.forget(broker, over)
         if self.tree_path is not None:
@@ -402,11 +408,12 @@ class Multicast:
 
     @property
     def settled(self) -> bool:
-        """True if nothing this broker has published waits to be sent or confirmed."""
+        """Whether no publication of this broker waits to be sent or acknowledged."""
         waiting = any(stream.queue for stream in self._publishers.streams.values())
         return self.acknowledgements.settled and not self._unsent and not waiting
 
 
 def _counting(answered: Done) -> Callable[[int], None]:
-    """Answers a topic with the number of groups reached, each at one broker."""
+    """Return a callback that reports the number of groups reached; each group counts as one broker and one
+    subscriber."""
     return lambda groups: answered([Reached(groups, groups)])

@@ -1,8 +1,11 @@
-"""S(t$OFM) in the overlay: which members of a topic take it from an OpenFlow tree (SAPS 2016, 3.2.2, BOTH).
+"""S(t$OFM) in the overlay: the members of a topic that receive it from an OpenFlow tree (SAPS 2016, 3.2.2, BOTH).
 
-A member puts a second key beside its topic's subscribers and then announces itself to the topic's publishers; a
-publisher finds these keys in the range it collects anyway. So S(t$OFM) is known at each publisher by the same
-rendezvous as S(t), and when `leave` is done no publisher sends this member anything by the tree any more.
+1. A member inserts a second key beside the subscribers' keys of its topic.
+2. It announces itself to the topic's publishers.
+3. A new publisher finds these keys in the range that it collects anyway.
+
+So each publisher knows S(t$OFM) by the same rendezvous as S(t). When `leave` is done, no publisher sends this member
+anything by the tree any more.
 """
 
 from __future__ import annotations
@@ -17,32 +20,32 @@ from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, filter_key, publish
 from saps.overlay.ring.skip_graph import SkipGraph
 
 GROUP = b"$OFM"
-"""Stands where a wildcard filter has its rest, so the keys of S(t$OFM) come right behind those of S(t)."""
+"""Rest of the keys of S(t$OFM), in place of a wildcard filter's rest: these keys sort right after those of S(t)."""
 
 Done = Callable[[], None]
 
 
 class Tree(NamedTuple):
-    """One life of an OpenFlow multicast tree."""
+    """One version of a topic's OpenFlow multicast tree."""
 
     address: str
     """The OFM address ``IP:port``."""
     epoch: int
-    """Grows with each tree OFGate has had constructed."""
+    """Grows with each tree that OFGate has had constructed."""
 
 
 class Served(NamedTuple):
-    """The tree a publisher may use for a topic, and for whom."""
+    """The tree that a publisher may use for a topic, and the brokers that it serves."""
 
     tree: Tree
     brokers: frozenset[tuple[str, int]]
-    """Name and incarnation of the brokers that it reaches; all others get the message by ALM."""
+    """Names and incarnations of the brokers that the tree serves; all others get the message by ALM."""
     always: bool = False
-    """Send along the tree even while it serves no member: that is how the members hear of it (BOTH)."""
+    """Whether to send along the tree even while it serves no member: so members learn of the tree (BOTH)."""
 
 
 def group_key(topic: str, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a member of S(t$OFM)."""
+    """Return the key of a broker in S(t$OFM)."""
     return filter_key(topic, broker, order)._replace(rest=GROUP)
 
 
@@ -55,7 +58,7 @@ class _Membership:
         self.key = key
         self.wanted: Tree | None = None
         self.said: Tree | None = None
-        """What all publishers know."""
+        """The tree that all publishers know; None if they know of no membership."""
         self.busy = False
         self.stale = False
         self.version = 0
@@ -69,10 +72,10 @@ class _Entry(NamedTuple):
 
 
 class Trees:
-    """Both sides of the rendezvous at one broker: its own memberships, and what its streams know of others'."""
+    """Both sides of the rendezvous at one broker: its own memberships, and the members known to its publishers."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls, publishes: Callable[[str], bool]) -> None:
-        """`publishes`: does this broker take part at a topic as publisher?"""
+        """`publishes` returns whether this broker is a publisher of a topic."""
         self._port = port
         self._graph = graph
         self._calls = calls
@@ -80,21 +83,21 @@ class Trees:
         self._versions = 0
         self._own: dict[str, _Membership] = {}
         self._known: dict[str, dict[str, _Entry]] = {}
-        """Topic -> name of broker -> what it said last."""
+        """The last announcement of each broker, by topic and broker name."""
         self.on_change: list[Callable[[str], None]] = []
-        """Called with each topic whose S(t$OFM) has changed here, as its publisher sees it."""
+        """Listeners, called with each topic whose S(t$OFM) has changed from the view of this broker as publisher."""
 
     # --- own memberships ------------------------------------------------------------------------------------
 
     def join(self, topic: str, tree: Tree, done: Done | None = None) -> None:
-        """Be a member of S(t$OFM) by way of `tree`."""
+        """Join S(t$OFM) with `tree`, or change to that tree. `done` runs when all publishers know."""
         membership = self._own.get(topic)
         if membership is None:
             membership = self._own[topic] = _Membership(group_key(topic, self._port.me, self._port.order))
         self._want(topic, membership, tree, done)
 
     def leave(self, topic: str, done: Done | None = None) -> None:
-        """Be no member any more; `done` runs when all publishers know."""
+        """Leave S(t$OFM). `done` runs when all publishers know, or at once without a membership."""
         membership = self._own.get(topic)
         if membership is not None:
             self._want(topic, membership, None, done)
@@ -102,21 +105,21 @@ class Trees:
             done()
 
     def own(self, topic: str) -> Tree | None:
-        """The tree this broker has joined, or is about to."""
+        """Return the tree that this broker has joined or is joining, or None."""
         membership = self._own.get(topic)
         return None if membership is None else membership.wanted
 
     def is_out(self, topic: str) -> bool:
-        """No publisher takes this broker for a member."""
+        """Return whether no publisher takes this broker for a member."""
         return topic not in self._own
 
     @property
     def topics(self) -> list[str]:
-        """The topics with a membership, or the rest of one."""
+        """The topics with a membership, including those still being left."""
         return list(self._own)
 
     def members(self, keys: list[Key]) -> list[TreeMember]:
-        """The memberships at some of this broker's keys (answers `Collect`)."""
+        """Return the memberships at some of this broker's keys, to answer a `Collect`."""
         found = []
         for key in keys:
             membership = self._own.get(key.topic_filter) if key.rest == GROUP and key.is_topic else None
@@ -126,7 +129,7 @@ class Trees:
         return found
 
     def announce_again(self, key: Key | None = None) -> None:
-        """Somebody may have forgotten: announce the membership at a key, or all, once more."""
+        """Announce the membership at `key` again, or all memberships: some publisher may have forgotten them."""
         for topic, membership in list(self._own.items()):
             if key is None or membership.key == key:
                 membership.stale = True
@@ -171,7 +174,8 @@ class Trees:
     # --- the publisher's side ---------------------------------------------------------------------------------
 
     def note(self, said: AnnounceTree | TreeMember) -> None:
-        """A broker has joined or left S(t$OFM) (runs `AnnounceTree`; takes the results of `Collect`)."""
+        """Record that a broker has joined or left S(t$OFM), from an `AnnounceTree` or a result of `Collect`. Ignores
+        older announcements, lost brokers, and topics that this broker does not publish to."""
         broker, topic = said.broker, said.topic
         if broker.name == self._port.me.name or self._port.lost(broker) or not self._publishes(topic):
             return
@@ -185,8 +189,8 @@ class Trees:
     def group(
         self, topic: str, among: Callable[[BrokerRef], bool] = lambda broker: True
     ) -> tuple[Tree, frozenset[tuple[str, int]]] | None:
-        """The newest tree that members, of those `among` whom to look, have announced, and those members; None if there
-        is none."""
+        """Return the newest tree that members have announced, with the names and incarnations of its members; None if
+        there is none. Only brokers for which `among` returns True count."""
         known = self._known.get(topic, {}).values()
         entries = [entry for entry in known if entry.tree is not None and among(entry.broker)]
         if not entries:
@@ -195,12 +199,13 @@ class Trees:
         return newest, frozenset((e.broker.name, e.broker.incarnation) for e in entries if e.tree == newest)
 
     def closed(self, topic: str) -> None:
-        """This broker publishes to the topic no more."""
+        """Forget the members of a topic that this broker no longer publishes to."""
         if self._known.pop(topic, None) is not None:
             self._changed(topic)
 
     def forget(self, broker: BrokerRef, *, exactly: bool = False) -> None:
-        """A broker died: it is a member of nothing any more. `exactly`: this says nothing of its earlier lives."""
+        """Forget all memberships of a dead broker, also those of its earlier incarnations. With `exactly`, keep those
+        of its other incarnations."""
         for topic, entries in list(self._known.items()):
             entry = entries.get(broker.name)
             if entry is None or (exactly and entry.broker != broker):

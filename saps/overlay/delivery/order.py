@@ -1,9 +1,11 @@
-"""What arrives from other brokers, put in the publisher's order: no duplicate, no overtaking, a bounded wait.
+"""Puts publications from other brokers into their publisher's order: no duplicate, no overtaking, a bounded wait.
 
-Every publication names its predecessor: the same origin's previous publication to the same topic. It is delivered when
-that one has been, or was never owed to this broker (sent before its subscription counted there, see
-`Subscriptions.baseline`). Until then it is held, and the origin is asked for the missing one, which it repeats (QoS 1
-and 2) or declares lost (QoS 0).
+Every publication names its predecessor: the same origin's previous publication to the same topic.
+
+1. A publication is delivered when its predecessor has been delivered, or was never owed to this broker. A predecessor
+   is not owed if it was sent before the subscription counted at the origin (`Subscriptions.baseline`).
+2. Until then the publication is held, and the origin is asked for the predecessor.
+3. The origin repeats the predecessor (QoS 1 and 2) or declares it lost (QoS 0).
 """
 
 from __future__ import annotations
@@ -22,43 +24,44 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 ASK_AFTER = 0.1
-"""Seconds a publication is held before the origin is asked for its predecessor, and between two questions."""
+"""Seconds that a publication is held before the origin is asked for its predecessor, and between two requests."""
 PATIENCE = 1.0
-"""Seconds for which a predecessor may still be on its way although the origin cannot repeat it. Shorter lets QoS 0
-traffic flow again sooner after a loss, but must exceed the delay of the slowest path."""
+"""Seconds for which a predecessor that the origin cannot repeat may still be on its way. A shorter time lets QoS 0
+traffic flow again sooner after a loss, but it must exceed the delay of the slowest path."""
 GIVE_UP = 3.0
-"""Seconds without progress after which a predecessor that the origin does not account for, although it is not dead, is
-given up, if only QoS 0 has come of its publications to the topic."""
+"""Seconds without progress after which a predecessor is given up if its origin is alive but does not account for it.
+Applies while only QoS 0 has come from the origin to the topic."""
 GIVE_UP_RELIABLE = 15.0
-"""The same if QoS 1 or 2 has come: the missing one may be owed. Longer than brokers of an overloaded machine
-were seen to stand still."""
+"""The same limit once QoS 1 or 2 has come, because the missing publication may be owed. It exceeds the longest stall
+seen of brokers on an overloaded machine."""
 SWEEP = 120.0
-"""Seconds between two sweeps; must exceed the time after which an idle publisher begins anew."""
+"""Interval between two sweeps in seconds; must exceed the time after which an idle publisher begins anew."""
 MEMORY = 60.0
-"""Seconds for which the sequences of a dead origin are kept."""
+"""Time for which the sequences of a dead origin are kept, in seconds."""
 FLOORS = 4096
-"""Dead origins of which it is remembered how far they had come. Each costs about 100 bytes."""
+"""Most dead origins whose last delivered number is remembered. Each costs about 100 bytes."""
 LASTS = 1 << 17
-"""Origins and topics without a sequence of which the last delivery is remembered. Each costs about 200 bytes."""
+"""Most pairs of origin and topic without a sequence whose last delivery is remembered. Each costs about 200 bytes."""
 HELD_BYTES = 64 << 20
-"""Payload held in all; beyond it the gap of what has come last is given up. More costs memory when much is lost."""
+"""Most payload held over all sequences, in bytes; beyond it the gap before the latest arrival is given up. A higher
+limit costs memory when much is lost."""
 HELD = 4096
-"""Publications held per origin and topic; beyond it the oldest gap is given up, whatever its quality of service. At
-1,000 messages a second that is 4 s."""
+"""Most publications held per origin and topic; beyond it the oldest gap is given up, whatever its QoS. At 1,000
+messages a second this is 4 s."""
 DOUBTED = -1
-"""In the place of a number of subscribers: it is held, or perhaps it has not been delivered, although a later number
-has. Its publishers' broker must repeat it."""
+"""Stands for a number of subscribers if a publication is held, or may not have been delivered although a later number
+has. The publishers' broker must repeat the publication."""
 
 
 class _Held(NamedTuple):
     """A publication that waits for its predecessor."""
 
     single: Batch
-    """As a batch of one."""
+    """The publication as a batch of one."""
     prev: int
-    """The number of its predecessor."""
+    """Sequence number of its predecessor."""
     since: float
-    """When it came."""
+    """When the publication came, in seconds of the port's clock."""
 
 
 class _Sequence(Numbers):
@@ -70,51 +73,50 @@ class _Sequence(Numbers):
         super().__init__()
         self.origin = origin
         self.used = True
-        """Something has come since the last `sweep`."""
+        """Whether a publication has come since the last `sweep`."""
         self.held: dict[int, _Held] = {}
         self.first = 0
-        """The lowest number in `held`, 0 if nothing is."""
+        """The lowest number in `held`, or 0 if none is held."""
         self.reliable = False
-        """Something with QoS 1 or 2 has come."""
+        """Whether a publication with QoS 1 or 2 has come."""
         self.tail = 0
-        """The origin says that it has published this one (`Inbox.expect`)."""
+        """The last number that the origin says it has published (`Inbox.expect`)."""
         self.since = 0.0
-        """When the present gap was noticed, or something was delivered since."""
+        """When the present gap was noticed, or the last delivery from `held` since then."""
         self.asking = False
         self.asked = -math.inf
-        """When the origin was asked for the last time whether `last` is its own."""
+        """When the origin was last asked whether `last` is its own."""
 
     @property
     def missing(self) -> int:
-        """The number of a publication that is missing, 0 if none is."""
+        """Sequence number of the first missing publication, or 0 if none is missing."""
         if self.first:
             return self.held[self.first].prev
         return self.tail if self.tail > self.last else 0
 
     @property
     def noticed(self) -> float:
-        """When it was first known to be missing: a later one had come. (`held` is in the order of arrival.)"""
+        """When the gap was first known: when the oldest held publication came. (`held` is in order of arrival.)"""
         return next(iter(self.held.values())).since if self.held else self.since
 
     @property
     def give_up_after(self) -> float:
-        """See `GIVE_UP`."""
+        """Seconds without progress after which a gap is given up (`GIVE_UP`, `GIVE_UP_RELIABLE`)."""
         return GIVE_UP_RELIABLE if self.reliable else GIVE_UP
 
     def hold(self, seq: int, single: Batch, prev: int, now: float) -> None:
-        """Keep it until what is missing before it has come."""
+        """Hold a publication until its predecessor has come."""
         self.held[seq] = _Held(single, prev, now)
         if not self.first or seq < self.first:
             self.first = seq
 
     def release(self, seq: int) -> Batch:
-        """Keep it no longer. `first` is the caller's affair."""
+        """Remove a publication from `held` and return it. The caller must update `first`."""
         return self.held.pop(seq).single
 
 
 class Inbox:
-    """Everything one broker receives by multicast. `deliver` hands a batch to the local subscribers and returns how
-    many each topic has, `matching` only counts those of a topic; `baseline` is `Subscriptions.baseline`."""
+    """Orders and delivers the publications that one broker receives from others."""
 
     def __init__(
         self,
@@ -124,34 +126,40 @@ class Inbox:
         matching: Callable[[str], int],
         retained: Callable[[Batch], None] = lambda batch: None,
     ) -> None:
-        """`retained` is told of retained publications before they are delivered."""
+        """`deliver` hands a batch to the local subscribers and returns the number of subscribers of each topic.
+        `matching` returns that number for a topic without delivering. `baseline` is `Subscriptions.baseline`.
+        `retained` is called with retained publications before they are delivered."""
         self._port = port
         self._deliver = deliver
         self._baseline = baseline
         self._matching = matching
         self._retained = retained
         self._sequences: dict[BrokerRef, dict[str, _Sequence]] = {}
-        """By origin and topic."""
+        """The sequences by origin and topic."""
         self._died: dict[BrokerRef, float] = {}
-        """When each origin was given up the last time."""
+        """When each origin was last declared dead, in seconds of the port's clock."""
         self._floors: dict[BrokerRef, int] = {}
-        """The last publication of origins that were dead for `MEMORY`: they may have been cut off, and come back."""
+        """Last number of origins that were dead for `MEMORY`: they may have been cut off only, and come back."""
         self._lasts: OrderedDict[tuple[BrokerRef, str], int] = OrderedDict()
-        """The last publication delivered of sequences that were dropped."""
+        """Last number delivered of sequences that were dropped, by origin and topic."""
         self.starts: dict[BrokerRef, int] = {}
-        """Of origins that make this broker up: of what has this number, or a lower one, they owe only what they do."""
+        """By origin that sends this broker what it missed: publications up to this number are not owed, except those
+        that the origin sends again (`saps.overlay.missed.catchup`)."""
         self._held_bytes = 0
         self.given_up = 0
-        """Gaps that were not filled."""
+        """Gaps given up since the start."""
         self.disowned = 0
-        """Times that an origin has said that a number was none of its own."""
+        """Times that an origin declared a number not to be its own."""
         self.duplicates = 0
-        """Publications that had come before."""
+        """Publications received more than once."""
 
     def accept(self, origin: BrokerRef, frame: Publish) -> list[int]:
-        """Deliver publications or hold them. Returns for each part of the frame the number of subscribers it reaches
-        now; `DOUBTED` with QoS 1 and 2 for one with what is held, and so not acknowledged, and for one with what may
-        be none of the origin's: it must be repeated."""
+        """Deliver or hold the publications of a frame.
+
+        Returns for each part of the frame the number of subscribers that it reaches now. With QoS 1 and 2 a part counts
+        as `DOUBTED` if one of its publications is held or may not have been delivered: it is not acknowledged, so its
+        publishers' broker repeats it.
+        """
         firsts, lasts = _bounds(frame)
         sequences: list[_Sequence] = []
         whole, known = True, self._sequences.get(origin)
@@ -177,7 +185,7 @@ class Inbox:
         return self._deliver(batch)
 
     def make_up(self, origin: BrokerRef, frame: Publish) -> None:
-        """Deliver what the origin has kept for this broker (`saps.overlay.missed.catchup`)."""
+        """Deliver publications that the origin has logged for this broker (`saps.overlay.missed.catchup`)."""
         known = self._sequences.get(origin, {})
         for part in frame.parts:
             if part.topic not in known:
@@ -185,7 +193,7 @@ class Inbox:
         self.accept(origin, frame)
 
     def _accept_each(self, origin: BrokerRef, frame: Publish, batch: Batch, sequences: list[_Sequence]) -> list[int]:
-        """`accept` for publications of which not all are the next ones to be delivered."""
+        """Accept publications one by one, as not all of them are next in order. Returns as `accept` does."""
         reached: list[int | None] = [None] * len(frame.parts)
         for single, number, seq, prev in zip(batch.singles, frame.which, frame.seqs, prevs_of(frame), strict=True):
             count = self._accept_one(origin, single, seq, prev, sequences[number])
@@ -197,7 +205,7 @@ class Inbox:
         return [self._matching(topics[n]) if count is None else count for n, count in enumerate(reached)]
 
     def _accept_one(self, origin: BrokerRef, single: Batch, seq: int, prev: int, sequence: _Sequence) -> int | None:
-        """Deliver a batch of one or hold it. Returns the number of subscribers; None for a duplicate."""
+        """Deliver or hold a batch of one. Returns the number of subscribers, `DOUBTED`, or None for a duplicate."""
         topic = single.topic
         if seq in sequence.held:
             self.duplicates += 1
@@ -210,13 +218,14 @@ class Inbox:
             return DOUBTED if single.qos else 0
         if sequence.first and sequence.first < seq:
             hit("held before a gap nobody owes")
-            self._release(sequence, seq)  # of an earlier subscription: if they are delivered, then before this one
+            self._release(sequence, seq)  # held for an earlier subscription: they must not follow this publication
         reached = self._pass(sequence, single, seq)
         self._drain(origin, topic, sequence)
         return reached
 
     def skip(self, origin: BrokerRef, topic: str, seq: int, given: int | None = None) -> None:
-        """The origin says that `seq` will not come; or that it is none of its own, which are `given` at most."""
+        """Handle the origin's word that `seq` will not come. `given`: the origin disowns `seq`, as it has assigned no
+        number above `given`."""
         sequence = self._sequence(origin, topic)
         if sequence is None or seq > max(sequence.last, sequence.missing):
             return
@@ -232,8 +241,8 @@ class Inbox:
             self._drain(origin, topic, sequence)
 
     def expect(self, origin: BrokerRef, topic: str, seq: int) -> None:
-        """The origin says that its last publication to the topic was `seq`: ask for it unless it is there, or was never
-        owed."""
+        """Handle the origin's word that its last publication to the topic was `seq`. Asks for it unless it has come or
+        was never owed."""
         baseline = self._baseline(topic, (origin.name, origin.incarnation))
         if baseline is None or seq <= baseline:
             return
@@ -247,22 +256,26 @@ class Inbox:
             self._ask_later(origin, topic, sequence, new)
 
     def delivered(self, origin: BrokerRef, topic: str) -> int:
-        """The number of the last publication delivered, 0 for none."""
+        """Return the number of the last publication delivered from `origin` to a topic, or 0 for none."""
         sequence = self._sequence(origin, topic)
         return 0 if sequence is None else sequence.last
 
     def has(self, origin: BrokerRef, topic: str, seq: int) -> bool:
-        """Has everything been delivered that is owed of the publications up to this number?"""
+        """Return whether all owed publications up to this number have been delivered."""
         return seq <= self.delivered(origin, topic) or not self._owed(origin, topic, seq)
 
     def waiting(self) -> set[str]:
-        """The topics of what is held."""
+        """Return the topics with held publications."""
         return {topic for known in self._sequences.values() for topic, sequence in known.items() if sequence.held}
 
     def forget(self, broker: BrokerRef, over: bool) -> None:
-        """An origin died: with QoS 0, or if its life is `over` for certain, what is missing will not come. Else it may
-        have been cut off only: for `MEMORY` what is held waits for what it makes up (`saps.overlay.missed`). How far
-        each sequence has come is kept, as it may repeat what has been delivered."""
+        """Handle the death of an origin.
+
+        With QoS 0, or if the incarnation is certainly `over`, missing publications will not come: what is held is
+        delivered. Otherwise the origin may have been cut off only, and what is held waits for `MEMORY` seconds for the
+        origin to send what was missed (`saps.overlay.missed`). The last number of each sequence is kept, as the origin
+        may repeat what has been delivered.
+        """
         for sequence in self._sequences.get(broker, {}).values():
             if over or not sequence.reliable:
                 self._release(sequence)
@@ -270,8 +283,8 @@ class Inbox:
         self._port.after(MEMORY, lambda: self._purge(broker, died))
 
     def sweep(self) -> None:
-        """Once every `SWEEP` seconds: drop the sequences nothing came for since the last time. The origin has given up
-        its presence meanwhile (`publishers.IDLE`) and begins anew, or this broker was no member."""
+        """Drop the sequences without a publication since the last sweep; call this every `SWEEP` seconds. Their origin
+        has withdrawn its publisher key meanwhile (`publisher_registry.IDLE`), or this broker was no member."""
         for origin, known in list(self._sequences.items()):
             for topic, sequence in list(known.items()):
                 if not sequence.used and not sequence.held:
@@ -286,7 +299,8 @@ class Inbox:
         return None if known is None else known.get(topic)
 
     def _begin(self, origin: BrokerRef, topic: str, floor: int | None = None) -> _Sequence:
-        """`floor`: the last publication, if it is not remembered; None: that of the origin."""
+        """Begin a sequence at its remembered last number. Else it begins at `floor`, or at the floor of the origin if
+        `floor` is None."""
         sequence = self._sequences.setdefault(origin, {})[topic] = _Sequence(origin)
         last = self._lasts.pop((origin, topic), None)
         if last is None:
@@ -295,18 +309,18 @@ class Inbox:
         return sequence
 
     def _remember(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
-        """A sequence is dropped."""
+        """Remember the last number of a sequence that is dropped."""
         self._lasts[origin, topic] = sequence.last
         if len(self._lasts) > LASTS:
             self._lasts.popitem(last=False)
 
     def _purge(self, broker: BrokerRef, died: float) -> None:
         if self._died.get(broker) != died:
-            return  # it has died once more since, and was there in between
+            return  # it came back and died again since
         del self._died[broker]
         if self._port.lost(broker):
             for topic, gone in self._sequences.get(broker, {}).items():
-                for seq in list(gone.held):  # nobody has been told that it is here: if the origin is back it repeats it
+                for seq in list(gone.held):  # held ones are unacknowledged: an origin that comes back repeats them
                     self._taken(gone, seq)
                 gone.first = 0
                 self._remember(broker, topic, gone)
@@ -322,19 +336,19 @@ class Inbox:
         return self._deliver(single)[0]
 
     def _owed(self, origin: BrokerRef, topic: str, seq: int) -> bool:
-        """Is the publication of that number owed to this broker?"""
+        """Return whether the origin owes this broker the publication with that number."""
         if self.starts and seq <= self.starts.get(origin, 0):
             return False
         baseline = self._baseline(topic, (origin.name, origin.incarnation))
         return baseline is None or seq > baseline
 
     def _waits(self, origin: BrokerRef, topic: str, prev: int, sequence: _Sequence) -> bool:
-        """Is something owed missing before the one whose predecessor this is?"""
+        """Return whether a publication with this predecessor must wait for it: `prev` is owed and not delivered."""
         return prev > sequence.last and self._owed(origin, topic, prev)
 
     def _doubted(self, origin: BrokerRef, topic: str, seq: int, sequence: _Sequence) -> bool:
-        """It seems to have come before. Asks the origin whether `last` is its own if that is in doubt; True if this one
-        cannot have been delivered unless it is."""
+        """Check an apparent duplicate. If `last` is in doubt, asks the origin whether `last` is its own. Returns True
+        if the publication contradicts the last step, so that it cannot have been delivered."""
         now, contradicted = self._port.now, sequence.contradicts(seq)
         stuck = sequence.stuck(seq, now)
         if (contradicted or stuck) and now - sequence.asked >= ASK_AFTER and not self._port.lost(origin):
@@ -343,7 +357,7 @@ class Inbox:
         return contradicted
 
     def _disown(self, origin: BrokerRef, topic: str, sequence: _Sequence, seq: int, given: int) -> None:
-        """Somebody has published in the name of the origin: by `seq`, and whatever else has such numbers."""
+        """Take back forged publications: the origin has assigned no number above `given`, so `seq` is not its own."""
         hit("number disowned")
         self.disowned += 1
         if sequence.last >= seq:
@@ -369,7 +383,7 @@ class Inbox:
             self._give_up(origin, single.topic, sequence)
 
     def _ask_later(self, origin: BrokerRef, topic: str, sequence: _Sequence, new: bool) -> None:
-        """A publication is missing: ask for it, unless it comes by itself meanwhile."""
+        """Ask for a missing publication after `ASK_AFTER`, unless it has come by then."""
         if new:
             sequence.since = self._port.now
         if not sequence.asking:
@@ -377,8 +391,8 @@ class Inbox:
             self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
 
     def _drain(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
-        """Deliver what is held as far as nothing is missing before it. Of many gaps each is asked for when its turn
-        comes, so that they do not cost `ASK_AFTER` each."""
+        """Deliver held publications up to the first gap. A gap that is old enough is asked for at once, so that many
+        gaps do not cost `ASK_AFTER` each."""
         if not sequence.first or self._waits(origin, topic, sequence.held[sequence.first].prev, sequence):
             return
         for seq in sorted(sequence.held):
@@ -393,20 +407,20 @@ class Inbox:
         sequence.first = 0
 
     def _taken(self, sequence: _Sequence, seq: int) -> Batch:
-        """What was held is held no longer."""
+        """Remove a publication from `held`, update the bytes held, and return it. The caller must update `first`."""
         single = sequence.release(seq)
         self._held_bytes -= single.size
         return single
 
     def _release(self, sequence: _Sequence, before: float = math.inf) -> None:
-        """Deliver what is held with lower numbers, whatever is missing."""
+        """Deliver the held publications with numbers below `before`, whatever is missing."""
         for seq in sorted(seq for seq in sequence.held if seq < before):
             self._pass(sequence, self._taken(sequence, seq), seq)
         sequence.first = min(sequence.held, default=0)
 
     def _ask(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
         self._drain(origin, topic, sequence)
-        if self._port.lost(origin):  # it cannot answer: the wait begins when it is back
+        if self._port.lost(origin):  # it cannot answer: the limit counts from its return
             sequence.since = self._port.now
         waited = self._port.now - sequence.since
         if waited >= sequence.give_up_after and sequence.missing:
@@ -418,7 +432,7 @@ class Inbox:
             self._port.after(ASK_AFTER, lambda: self._ask(origin, topic, sequence))
 
     def _nack(self, origin: BrokerRef, topic: str, sequence: _Sequence) -> None:
-        """Ask for what is missing."""
+        """Ask the origin for the missing publications."""
         baseline = self._baseline(topic, (origin.name, origin.incarnation))
         after = None if baseline is None else max(baseline, sequence.last)
         self._port.send(origin, Nack(topic, sequence.missing, after))
@@ -431,7 +445,7 @@ class Inbox:
 
 
 def _bounds(frame: Publish) -> tuple[list[int], list[int]]:
-    """The first and the last sequence number of each part."""
+    """Return the first sequence numbers of the parts, and the last ones."""
     seqs = frame.seqs
     if len(frame.parts) == 1:
         return [seqs[0]], [seqs[-1]]

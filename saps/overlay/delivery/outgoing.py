@@ -1,4 +1,4 @@
-"""A frame of own publications that has not been sent yet: what is published in the same turn may join it."""
+"""A frame of own publications that has not been sent yet: publications of the same event-loop turn may join it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
 MOST_BYTES = 1 << 17
-"""Payload in a frame above which nothing joins it: the receiver begins with a frame when all of it is there."""
+"""Payload bytes above which nothing joins a frame, because a receiver starts on a frame only when it is complete."""
 
 
 class OutgoingFrame:
     """Publications with one QoS and retain flag that leave for the same brokers.
 
-    The frames of all branches share the lists of `body`, so that joining costs as much for many as for one.
+    The frames of all branches share the lists of `body`. So joining costs O(1) in the number of branches.
     """
 
     __slots__ = (
@@ -37,32 +37,32 @@ class OutgoingFrame:
 
     def __init__(self, serial: int, qos: int, retain: bool) -> None:
         self.serial = serial
-        """Counts the frames of this broker: one with a greater number leaves later."""
+        """Number of the frame at this broker: a frame with a greater number leaves later."""
         self.body = Publish(0, 0, 0, qos, retain, [], [], [], [], [], [])
         self.streams: list[Stream] = []
-        """Of the parts."""
+        """The streams of the parts of `body`."""
         self.pending: Pending | None = None
-        """With QoS 1 and 2."""
+        """Pending acknowledgement, with QoS 1 and 2."""
         self.copies = 0
-        """Frames in the outbox that carry it."""
+        """Frames in the outbox that share the lists of `body`."""
         self.crossing = 0
-        """Those of them that go to other clusters."""
+        """Frames among `copies` that go to other clusters."""
         self.members: tuple[BrokerRef, ...] = ()
         self.served: tuple[BrokerRef, ...] = ()
-        """Those of the members that a tree serves."""
+        """The members that an OpenFlow tree serves."""
         self._numbers: dict[str, int] = {}
         self._properties: dict[int, int] = {}
         self._size = 0
 
     def takes(self, streams: Sequence[Stream], batch: Batch) -> bool:
-        """May a batch join? Not if there is no room, nor if the last publication to one of its topics leaves behind
-        this frame."""
+        """Return whether a batch may join. It may not if the frame is full, or if the last publication to one of its
+        topics leaves after this frame."""
         if len(self.body.which) + len(batch.which) > MOST or self._size >= MOST_BYTES:
             return False
         return all([stream.frame <= self.serial for stream in streams])
 
     def add(self, streams: Sequence[Stream], batch: Batch) -> list[int]:
-        """Take a batch in that has been numbered. Returns which parts its topics are."""
+        """Add a batch that has sequence numbers. Returns the index of the part of each of its topics."""
         body, numbers, seqs, serial = self.body, self._numbers, batch.seqs, self.serial
         parts: list[int] = []
         for stream in streams:

@@ -1,4 +1,4 @@
-"""Publications of QoS 1 or 2 that a broker has passed on, until all to whom it did have acknowledged them."""
+"""Pending acknowledgements: publications of QoS 1 or 2 that a broker has passed on and must answer for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saps.overlay.validation.ranges import MOST_COUNTED
 
 
 class Pending:
-    """The publications of one frame that this broker answers for."""
+    """The pending acknowledgement of one frame."""
 
     __slots__ = (
         "_brokers",
@@ -35,24 +35,25 @@ class Pending:
         self.origin = origin
         self.body = body
         self.waiting = 0
-        """Answers that are awaited."""
+        """Number of awaited answers."""
         self.missing: list[BrokerRef] = []
-        """Who has not got it."""
+        """Members that have not got the frame."""
         self.to: BrokerRef | None = None
-        """Whom to answer; None at the publishers' broker."""
+        """The parent to answer; None at the publishers' broker."""
         self.token = 0
-        """By which number."""
+        """Token of the answer to the parent."""
         self.streams: list[Stream] = []
-        """Of the parts, at the publishers' broker."""
+        """The streams of the parts, at the publishers' broker."""
         self.dones: list[tuple[Sequence[int], Done]] = []
-        """At the publishers' broker: what is to be called for each batch in it, and which parts its topics are."""
+        """At the publishers' broker, for each batch in the frame: the parts of its topics, and its callback."""
         self.since = 0.0
-        """When it was published, at a publishers' broker that counts by topic."""
+        """When the frame was published, in seconds of the port's clock, at a publishers' broker that counts by
+        topic."""
         self._brokers: list[int] = []
         self._subscribers: list[int] = []
 
     def add(self, answer: Ack, parts: Sequence[int] | None = None) -> None:
-        """Somebody has answered for the publications of each part, or of these `parts`."""
+        """Add an answer for all parts, or for `parts`: its counts and its missing members."""
         if not self._brokers:
             self._brokers, self._subscribers = [0] * len(self.body.parts), [0] * len(self.body.parts)
         numbers = range(len(self.body.parts)) if parts is None else parts
@@ -63,35 +64,35 @@ class Pending:
 
     @property
     def counts(self) -> list[Reached]:
-        """Of each part: the brokers and subscribers that have it."""
+        """The brokers and subscribers that have each part."""
         none = [0] * len(self.body.parts)
         each = zip(self._brokers or none, self._subscribers or none, strict=True)
         return [Reached(min(brokers, MOST_COUNTED), min(subscribers, MOST_COUNTED)) for brokers, subscribers in each]
 
     def answer(self) -> Ack:
-        """What is said to whoever has sent it here."""
+        """Return the answer to the parent."""
         return Ack(self.token, [(each.brokers, each.subscribers) for each in self.counts], self.missing)
 
     def confirm(self) -> None:
-        """All members have it: say so to those who wait for that."""
+        """Call the callback of each batch: all members have the frame."""
         counts = self.counts
         for parts, done in self.dones:
             done([counts[number] for number in parts])
 
 
 class Owed:
-    """What one child is to answer for: publications of a pending frame, for a slice."""
+    """The answer due from one child: for publications of a pending frame, and for a slice."""
 
     __slots__ = ("child", "parts", "pending", "slice")
 
     def __init__(self, pending: Pending, branch: Branch, parts: Sequence[int] | None = None) -> None:
-        """`parts`: of which parts of the frame it has got the publications; None: of all."""
+        """`parts` are the indexes of the parts that the child was sent, or None for all parts."""
         self.pending = pending
         self.child, self.slice = branch
         self.parts = parts
 
     def answered(self, ack: Ack) -> None:
-        """It has answered. Raises `ProtocolError` if for something else."""
+        """Add the child's answer. Raises `ProtocolError` if it counts another number of topics than were sent."""
         asked = len(self.pending.body.parts if self.parts is None else self.parts)
         if len(ack.reached) != asked:
             raise ProtocolError(f"{self.child.name} answers for {len(ack.reached)} topics instead of {asked}")
@@ -99,7 +100,10 @@ class Owed:
 
 
 class Answers:
-    """Calls `done` when each of several topics has been answered for, by as many as answer for it."""
+    """Sums up answers for several topics, and calls `done` with the sums when all answers are in.
+
+    Take a callback from `of` for each expected answer, then call `complete`.
+    """
 
     def __init__(self, topics: int, done: Done) -> None:
         self._done = done
@@ -107,7 +111,8 @@ class Answers:
         self._reached = [NOBODY] * topics
 
     def of(self, numbers: Sequence[int]) -> Done:
-        """One answer more, for these topics; to be called with whom they reached beside others."""
+        """Expect one more answer, for the topics at these indexes. Returns the callback for it; it adds the brokers and
+        subscribers reached to those of other answers."""
         self._missing += 1
 
         def answered(reached: Sequence[Reached]) -> None:
@@ -119,7 +124,7 @@ class Answers:
         return answered
 
     def complete(self) -> None:
-        """There are no more answers."""
+        """End the set of expected answers: no further call of `of` follows."""
         self._one_done()
 
     def _one_done(self) -> None:
@@ -129,7 +134,7 @@ class Answers:
 
 
 def least(count: int, answered: Callable[[int], None]) -> Callable[[int], None]:
-    """To be called `count` times; then `answered` gets the least of what it was called with."""
+    """Return a callback for `count` calls. The last call passes the least of all values to `answered`."""
     found: list[int] = []
 
     def one(number: int) -> None:

@@ -1,7 +1,7 @@
-"""The publications of a `Publish` frame: checked, selected, turned into a batch, addressed to one link.
+"""Operations on the publications of a `Publish` frame: check, select, merge, and convert from and to a batch.
 
-A `Publish` without addresses (`origin`, `slice` and `token` 0) is what a broker keeps of its own publications until
-they are acknowledged.
+A broker keeps its own publications as unaddressed frames (`origin`, `slice` and `token` are 0) until they are
+acknowledged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 def fault(frame: Publish) -> str | None:
-    """Why its publications are not those of its parts, or None."""
+    """Return why the publications of a received frame are inconsistent with its parts, or None if they fit. Checks
+    lengths, indexes, and that the sequence numbers of each part ascend above `prev`."""
     count, parts = len(frame.which), frame.parts
     if len(frame.seqs) != count or len(frame.payloads) != count:
         return "publications without a number or a payload"
@@ -38,12 +39,12 @@ def fault(frame: Publish) -> str | None:
 
 
 def first_seq(frame: Publish) -> int:
-    """The number of its first publication: frames of one publisher are in the order of these."""
+    """Return the sequence number of the first publication. It sorts the frames of one publisher in their order."""
     return frame.seqs[0]
 
 
 def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
-    """The batch that the frame carries."""
+    """Return the batch that the frame carries."""
     topics = [part.topic for part in frame.parts]
     properties = properties_of(frame) if frame.given else None
     batch = Batch(topics, frame.which, frame.payloads, frame.qos, frame.retain, properties)
@@ -52,7 +53,7 @@ def batch_of(frame: Publish, origin: BrokerRef) -> Batch:
 
 
 def properties_of(frame: Publish) -> list[Properties | None] | None:
-    """Of each publication its properties; None if none has any."""
+    """Return the properties of each publication, or None if no publication has properties."""
     if not frame.given:
         return None
     places = [None, *frame.properties]
@@ -60,7 +61,8 @@ def properties_of(frame: Publish) -> list[Properties | None] | None:
 
 
 def give(frame: Publish, properties: Sequence[Properties | None], places: dict[int, int]) -> None:
-    """Add publications' properties to a frame. `places`: where those objects are that it has, by their identity."""
+    """Add the properties of publications to a frame. `places` maps the `id` of each properties object in the frame to
+    its place there, from 1; it is updated, so that shared objects are sent once."""
     for each in properties:
         place = 0
         if each is not None:
@@ -72,7 +74,8 @@ def give(frame: Publish, properties: Sequence[Properties | None], places: dict[i
 
 
 def unaddressed(batch: Batch, prevs: Sequence[int]) -> Publish:
-    """The publications of a batch that has been numbered. `prevs`: of each topic the number before its first."""
+    """Return an unaddressed frame with the publications of a numbered batch. `prevs` are the sequence numbers before
+    the first publication of each topic."""
     parts = [Part(topic, prev) for topic, prev in zip(batch.topics, prevs, strict=True)]
     which, seqs, payloads = list(batch.which), list(batch.seqs), list(batch.payloads)
     frame = Publish(0, 0, 0, batch.qos, batch.retain, parts, which, seqs, payloads, [], [])
@@ -82,7 +85,8 @@ def unaddressed(batch: Batch, prevs: Sequence[int]) -> Publish:
 
 
 def select(frame: Publish, indexes: Sequence[int]) -> Publish:
-    """The publications at these places, ascending; the frame itself if that is all of them."""
+    """Return an unaddressed frame with the publications at these indexes, which must ascend. Returns the frame itself
+    if that is all of them."""
     if len(indexes) == len(frame.which):
         return frame
     prevs = prevs_of(frame)
@@ -104,7 +108,7 @@ def select(frame: Publish, indexes: Sequence[int]) -> Publish:
 
 
 def to_topic(frame: Publish, topic: str, after: int, upto: int) -> Publish | None:
-    """The publications to a topic with numbers above `after`, up to `upto`; None if there are none."""
+    """Return the publications to a topic with sequence numbers in (`after`, `upto`], or None if there are none."""
     wanted = {number for number, part in enumerate(frame.parts) if part.topic == topic}
     if not wanted:
         return None
@@ -117,13 +121,13 @@ def to_topic(frame: Publish, topic: str, after: int, upto: int) -> Publish | Non
 
 
 def to_parts(frame: Publish, wanted: Sequence[bool]) -> Publish | None:
-    """The publications to these of its topics; None if there are none."""
+    """Return the publications to the parts marked in `wanted` (one flag for each part), or None if there are none."""
     indexes = [index for index, number in enumerate(frame.which) if wanted[number]]
     return select(frame, indexes) if indexes else None
 
 
 def prevs_of(frame: Publish) -> list[int]:
-    """Of each publication the number of the one before it to the same topic."""
+    """Return for each publication the sequence number of its predecessor to the same topic."""
     last = [part.prev for part in frame.parts]
     prevs: list[int] = []
     for number, seq in zip(frame.which, frame.seqs, strict=True):
@@ -133,7 +137,7 @@ def prevs_of(frame: Publish) -> list[int]:
 
 
 def counts_of(frame: Publish) -> list[tuple[str, int]]:
-    """Its topics, and how many publications each has."""
+    """Return the topics of a frame, with the number of publications to each."""
     if len(frame.parts) == 1:
         return [(frame.parts[0].topic, len(frame.which))]
     counts = [0] * len(frame.parts)
@@ -143,7 +147,8 @@ def counts_of(frame: Publish) -> list[tuple[str, int]]:
 
 
 def together(bodies: Iterable[Publish]) -> list[Publish]:
-    """The same publications in as few frames as may be, in their order. No part of them waits for a predecessor."""
+    """Merge frames into as few frames as possible, in their order. In the new frames no part has a predecessor (`prev`
+    is 0), so that receivers wait for none."""
     frames: list[Publish] = []
     numbers, places = dict[str, int](), dict[int, int]()
     for body in bodies:

@@ -1,7 +1,7 @@
-"""Repeats for brokers that ask for what they miss: each publication once a while, however often they ask.
+"""Limits repeats for brokers that ask for missing publications: each publication at most once per `AGAIN` seconds.
 
-Who asks asks again until it is there (`saps.overlay.delivery.order`). On links with a backlog the answer takes longer
-than that: to answer each question would make the backlog grow.
+A broker asks again until the publication has come (`saps.overlay.delivery.order`). On a link with a backlog the repeat
+takes longer than the interval between requests. A repeat for each request would make the backlog grow.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
 AGAIN = 1.0
-"""Seconds after which the same publications are repeated once more. Shorter finds a lost repeat sooner; longer costs
-less while links are congested. (`saps.overlay.delivery.order.GIVE_UP` must be longer.)"""
+"""Seconds after which the same publications may be repeated again. A shorter time replaces a lost repeat sooner; a
+longer one costs less while links are congested. (`saps.overlay.delivery.order.GIVE_UP` must be longer.)"""
 REMEMBERED = 1024
-"""Brokers and topics at a time; beyond it the oldest is forgotten."""
+"""Most pairs of broker and topic remembered; beyond it the oldest is forgotten."""
 
 
 class Repairs:
-    """What one broker has repeated of its own publications."""
+    """The recent repeats of one broker's own publications."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[BrokerRef, str], tuple[int, int, float]] = OrderedDict()
-        """By who has asked, and topic: first and last number, and when."""
+        """First and last repeated sequence number, and the time of the repeat, by asking broker and topic."""
 
     def due(self, to: BrokerRef, topic: str, bodies: list[Publish], now: float) -> list[Publish]:
-        """Those of these publications to one topic that have not been repeated for this broker of late. They are
-        about to be."""
+        """Return the publications to one topic that have not been repeated for this broker within `AGAIN`, and record
+        them as repeated. The caller must send them. `now` is in seconds."""
         first, last, when = self._last.get((to, topic), (0, 0, 0.0))
         if now - when >= AGAIN:
             first = last = 0

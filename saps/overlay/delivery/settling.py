@@ -1,4 +1,4 @@
-"""Waiting until what has been published so far has come: at all members, and on to the subscribers here."""
+"""Waits until all publications so far have reached all members, and the subscribers here."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from saps.overlay.rendezvous.subscriber_registry import audience
 from saps.overlay.ring.keys import ALL_BROKERS, Range
 
 POLL = 0.02
-"""Seconds until what is not settled yet is asked for again."""
+"""Interval between two checks of unsettled publications, in seconds."""
 RANGES = 32
-"""Ranges of publishers that are asked one by one; above it all brokers are asked at once."""
+"""Most ranges of publishers that are asked separately; for more ranges all brokers are asked at once."""
 ATTEMPTS = 4
-"""Range calls for one of these questions."""
+"""Attempts of one range call."""
 
 
 class Settling:
-    """Goes on (`then`) when all members have what matches some filters and was published before, and this broker has
-    passed on all that it has; at the latest at `limit`; not at all if nobody is `there` any more."""
+    """Calls `then` once when two conditions hold:
+
+    1. All members have the matching publications that were published before the first answer.
+    2. This broker has passed on all matching publications that it holds.
+    """
 
     def __init__(
         self,
@@ -32,7 +35,8 @@ class Settling:
         there: Callable[[], bool],
         then: Callable[[], None],
     ) -> None:
-        """`waiting`: is there a matching publication that has come and could not be passed on yet?"""
+        """`waiting` returns whether a publication that matches these filters is held back here. `then` is called at
+        `limit` (a time of the port's clock, in seconds) at the latest, and never once `there` returns False."""
         self._port = port
         self._calls = calls
         self._waiting = waiting
@@ -41,7 +45,7 @@ class Settling:
         self._there = there
         self._then = then
         self._upto: dict[tuple[str, int], int] = {}
-        """The last publication of each publisher when it was asked first."""
+        """Last sequence number of each publisher at its first answer, by name and incarnation."""
         self._missing = 0
         self._unsettled = False
         self._ask()

@@ -1,19 +1,20 @@
-"""The multicast tree: how the members of a topic are divided among the brokers that pass a message on.
+"""Divides the members of a topic into the branches of a multicast tree.
 
-The members stand in the order of their keys. A broker that is to reach some of them sends one message each to a few
-and leaves to each of these a part of the rest. Every member gets one message and nobody else does (relay-free; Banno et
-al. 2015); depth and branches of one broker are O(log k). How the members are cut depends on the key order:
+The members are sorted by key. A broker that must reach some of them sends one message to each of a few children and
+leaves a part of the rest to each child. Every member gets one message, and no other broker does (relay-free; Banno et
+al. 2015). Depth and branches of one broker are O(log k) for k members. The key order decides where the members are cut:
 
 - `KeyOrder.ALM`, `KeyOrder.ALM_LA`: at the Skip Graph neighbours (at level i the first member that shares i bits of the
-  membership vector), wherever they are. A part may begin inside a foreign cluster: that is entered more than once.
-- `KeyOrder.CLUSTER`, cluster-aware: never inside a foreign cluster, so each is entered once, at an entry broker: the
+  membership vector), wherever they are. A part may begin inside a foreign cluster, which is then entered more than
+  once.
+- `KeyOrder.CLUSTER`, cluster-aware: never inside a foreign cluster. So each is entered once, at an entry broker: the
   least possible number of inter-cluster copies. From cluster to cluster the message goes along fingers of base
-  `FINGER_BASE`, inside a cluster along Skip Graph neighbours. Of a cluster path (``tokyo/ward1``) each level is treated
-  so: each foreign city is entered once, each foreign ward of the own city once.
+  `FINGER_BASE`, inside a cluster along Skip Graph neighbours. The same holds at each level of a cluster path
+  (``tokyo/ward1``): each foreign city is entered once, and each foreign ward of the own city once.
 
-The links are the same whoever publishes: fingers and neighbours depend on the members alone. At which broker another
-one enters a cluster is drawn by rendezvous hashing of the two (Thaler & Ravishankar 1998): so the work of a cluster is
-spread over its brokers, and one that comes or goes moves only its own share of the links.
+The links do not depend on the publisher, as fingers and neighbours depend on the members alone. Rendezvous hashing of
+holder and member (Thaler & Ravishankar 1998) chooses the entry broker. So the work of a cluster is spread over its
+brokers, and a broker that comes or goes moves only its own share of the links.
 """
 
 from __future__ import annotations
@@ -26,23 +27,24 @@ from typing import NamedTuple
 from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, KeyOrder, broker_key, common_prefix, membership, place
 
 FINGER_BASE = 5
-"""A broker enters the clusters 1, 2, 3, 4, 5, 10, 15, 20, 25, 50 ... places from its own: the distances with one digit
-that is not 0. So any of c clusters is reached by as many inter-cluster messages as a distance below c can have such
-digits: 2 up to 31 clusters, 3 up to 156, 4 up to 781. A larger base means a smaller depth and more branches."""
+"""Base of the fingers. A broker enters the clusters 1, 2, 3, 4, 5, 10, 15, 20, 25, 50 ... places from its own: the
+distances with exactly one nonzero digit. So a message reaches any of c clusters in as many inter-cluster hops as a
+distance below c can have nonzero digits: 2 up to 31 clusters, 3 up to 156, 4 up to 781. A larger base means a smaller
+depth and more branches."""
 _MASK = (1 << MEMBERSHIP_BITS) - 1
 _MIX = 0x9E3779B97F4A7C15
 """2 ** 64 over the golden ratio: multiplicative hashing (Knuth, section 6.4)."""
 
 
 class Branch(NamedTuple):
-    """One message to send, and the members its receiver passes it on to, sorted by place."""
+    """One message to send: its receiver, and the members that the receiver passes it on to, sorted by place."""
 
     child: BrokerRef
     slice: tuple[BrokerRef, ...]
 
 
 def divide(holder: BrokerRef, members: Sequence[BrokerRef], order: KeyOrder) -> list[Branch]:
-    """The branches at a broker that is to reach `members`, sorted by place, without itself.
+    """Return the branches at `holder` that reach `members`. The members must be sorted by place, without the holder.
 
     Every member is the child or in the slice of exactly one branch, whatever the order of `members`.
     """
@@ -72,8 +74,8 @@ def _at_neighbours(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[
 
 
 def _at_clusters(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[Branch]:
-    """Cut the members on one side, nearest first: the own cluster at neighbours, the foreign ones at fingers,
-    level by level of the cluster path. A branch begins at the entry broker of its first cluster."""
+    """Cut the members on one side, nearest first: the own cluster at neighbours, foreign clusters at fingers, level by
+    level of the cluster path. The child of a branch is the entry broker of its first cluster."""
     sites = list(_sites(holder, members))
     yield from _at_neighbours(holder, members[: sites[0].start if sites else len(members)])
     first = 0
@@ -91,17 +93,17 @@ def _at_clusters(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[Br
 
 
 class _Site(NamedTuple):
-    """Members in a row that are one foreign place to the holder."""
+    """A run of members that form one foreign site from the holder's view: they share `path`."""
 
     start: int
     shared: int
-    """How many levels of their cluster path are the holder's."""
+    """Number of leading levels of their cluster path that equal the holder's."""
     path: tuple[str, ...]
-    """Those, and the first level that is not."""
+    """The shared levels and the first level that differs."""
 
 
 def _sites(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[_Site]:
-    """The foreign sites of the members, in their order; members of the holder's own cluster are in none."""
+    """Yield the foreign sites of the members, in their order. Members of the holder's own cluster are in no site."""
     mine = _levels(holder.cluster)
     cluster, path = holder.cluster, None
     for i, member in enumerate(members):
@@ -118,7 +120,7 @@ def _sites(holder: BrokerRef, members: Sequence[BrokerRef]) -> Iterator[_Site]:
 
 
 def fingers(count: int) -> Iterator[int]:
-    """The distances up to `count` that are a multiple, below the base, of a power of `FINGER_BASE`; ascending."""
+    """Yield the distances up to `count`, ascending, that have exactly one nonzero digit in base `FINGER_BASE`."""
     step = 1
     while step <= count:
         yield from range(step, min(FINGER_BASE * step, count + 1), step)
@@ -126,7 +128,7 @@ def fingers(count: int) -> Iterator[int]:
 
 
 def _entry(holder: BrokerRef, members: Sequence[BrokerRef], start: int, end: int) -> int:
-    """At which of ``members[start:end]`` the holder enters their cluster."""
+    """Return the index of the member in ``members[start:end]`` at which the holder enters their cluster."""
     vector = vector_of(holder.name)
     return min(range(start, end), key=lambda i: (vector ^ vector_of(members[i].name)) * _MIX & _MASK)
 
@@ -138,10 +140,10 @@ def _levels(cluster: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def vector_of(name: str) -> int:
-    """A broker's membership vector."""
+    """Return a broker's membership vector."""
     return membership(broker_key(name))
 
 
 def by_place(brokers: Iterable[BrokerRef], order: KeyOrder) -> list[BrokerRef]:
-    """Brokers in the order of their keys within one topic."""
+    """Sort brokers by their keys within one topic."""
     return sorted(brokers, key=lambda broker: (place(broker, order), broker.name))
