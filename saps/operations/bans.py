@@ -108,10 +108,13 @@ class _Nets(NamedTuple):
     """By IP version and prefix length, then by first address."""
 
     def add(self, ban: Ban) -> None:
+        """Add a ban of an address or network."""
         network = ip_network(ban.name)
         self.of.setdefault((network.version, network.prefixlen), {})[network.network_address] = ban
 
     def find(self, text: str) -> Iterable[Ban]:
+        """Yield the bans whose network contains an IP address, which may have a zone. An IPv4 address mapped to IPv6
+        counts as IPv4. Text that is not an address matches none."""
         try:
             address = ip_address(text.partition("%")[0])
         except ValueError:

@@ -21,6 +21,7 @@ class Exporter(SubscriberAgent):
         self.take = take
 
     def deliver(self, batch: Batch, target: Target) -> None:
+        """Pass each publication of a batch to `take`, and count it."""
         self.delivered += len(batch)
         for single in batch.singles:
             self.take(single)

@@ -47,10 +47,12 @@ class Mapping(NamedTuple):
 
     @property
     def inwards(self) -> bool:
+        """Whether messages go from the upstream to the mesh."""
         return self.direction != "out"
 
     @property
     def outwards(self) -> bool:
+        """Whether messages go from the mesh to the upstream."""
         return self.direction != "in"
 
     @classmethod

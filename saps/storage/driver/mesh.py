@@ -56,10 +56,12 @@ class HeldFrames:
         return True
 
     def cut(self) -> None:
+        """Mark the frames held now for the next `release`."""
         self._staged += self._waiting
         self._waiting = []
 
     def release(self) -> None:
+        """Send the frames that were held at the last `cut`."""
         staged, self._staged = self._staged, []
         if staged:
             self._send(staged)

@@ -24,18 +24,21 @@ class FileSegment:
         self._size = 0 if new else os.fstat(self._file).st_size
 
     def append(self, raw: bytes) -> None:
+        """Write bytes at the end. Raises `OSError`; the next call then overwrites the part that was written."""
         written = 0
         while written < len(raw):  # a full disk takes a part, then raises; the next record overwrites that part
             written += os.pwrite(self._file, raw[written:], self._size + written)
         self._size += len(raw)
 
     def read(self, offset: int, count: int) -> bytes:
+        """Return up to `count` bytes from `offset`; fewer at the end of the file, none if it cannot be read."""
         try:
             return os.pread(self._file, count, offset)
         except OSError:  # the log treats too few bytes as damage
             return b""
 
     def close(self) -> None:
+        """Close the file and delete it."""
         os.close(self._file)
         self._path.unlink(missing_ok=True)
 

@@ -69,7 +69,7 @@ class Store:
         self.commits = Commits(self.journal, self._writer, maximum_size, self._tell, on_backlog)
 
     def _open(self, place: Path | Server, sync: Sync) -> Database:
-        from saps.storage.driver.database import Database  # here: a broker without storage needs no SQLite
+        from saps.storage.driver.database import Database  # imported late: a broker without storage needs no SQLite
 
         database = Database(place, sync)
         try:

@@ -66,6 +66,7 @@ class Arrived:
         self._full = False
 
     def add(self, packet: Publish) -> None:
+        """Keep a message, and wake the waiter of `news`."""
         self._messages.append(packet)
         self._kept += len(packet.payload) + MESSAGE_COST
         self._news.set()
@@ -122,6 +123,7 @@ class Requests:
         self._last_id = 0
 
     def new_id(self) -> int:
+        """Return a packet identifier that no waiting request has."""
         while True:
             self._last_id = self._last_id % 0xFFFF + 1
             if self._last_id not in self._awaited:
@@ -139,6 +141,7 @@ class Requests:
             self._awaited.pop(packet_id, None)
 
     def answered(self, packet_id: int, packet: Packet) -> None:
+        """Give the broker's answer to the request that waits for it. Unknown identifiers are ignored."""
         future = self._awaited.get(packet_id)
         if future is not None and not future.done():
             future.set_result(packet)
@@ -275,12 +278,15 @@ class WebClient:
     # ---- the port of the connection machine
 
     def traffic(self) -> Bytes:
+        """Return the bytes of MQTT packets from and to the client."""
         return Bytes(self._received, self._sent)
 
     def pause_reading(self) -> None:
+        """Make `publish` wait: flow control holds the client back."""
         self._may_publish.clear()
 
     def resume_reading(self) -> None:
+        """Let `publish` continue."""
         self._may_publish.set()
 
     def _read(self, data: bytes) -> None:
@@ -292,6 +298,7 @@ class WebClient:
             self._connection.pause_writing()
 
     def flush(self) -> None:
+        """Take the machine's output, and end the client if the machine closes the connection."""
         connection = self._connection
         if connection.outbound.out:
             self._read(connection.outbound.take())

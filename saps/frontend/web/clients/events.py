@@ -101,6 +101,7 @@ class _Stream:
         self._unsure: deque[int] = deque()
 
     async def run(self) -> web.StreamResponse:
+        """Send events until the connection breaks or the client's session ends."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )

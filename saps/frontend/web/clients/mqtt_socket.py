@@ -87,6 +87,7 @@ class _Client:
         self._connection = server.connection_for(self, transport)
 
     def traffic(self) -> Bytes:
+        """Return the bytes of MQTT packets from and to the client."""
         return Bytes(self._received, self._sent)
 
     async def run(self) -> None:
@@ -108,12 +109,14 @@ class _Client:
     # ---- the port
 
     def pause_reading(self) -> None:
+        """Receive no further frames until `resume_reading`."""
         self._reading.clear()
 
     def resume_reading(self) -> None:
         self._reading.set()
 
     def write(self, data: bytes) -> None:
+        """Queue output for the WebSocket; pause the machine above `Limits.write_high_water` bytes."""
         self._pending.append(data)
         self._pending_bytes += len(data)
         self._wake.set()
@@ -122,6 +125,7 @@ class _Client:
             self._connection.pause_writing()
 
     def flush(self) -> None:
+        """Take the machine's output. If the machine closes the connection, allow `Limits.linger` seconds to send it."""
         connection = self._connection
         if connection.outbound.out:
             self.write(connection.outbound.take())

@@ -125,6 +125,7 @@ class _Session:
             await asyncio.gather(sending, *self._under_way, return_exceptions=True)
 
     async def tell(self, told: Told) -> None:
+        """Send an answer or a message in the WebSocket's format. Raises `ConnectionError`."""
         if self._binary:
             await self._socket.send_bytes(msgspec.msgpack.encode(told))
         else:

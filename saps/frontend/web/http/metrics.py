@@ -56,6 +56,7 @@ class BrokerCollector(Collector):
         self._about = dict(about)
 
     def collect(self) -> Iterator[Metric]:
+        """Yield ``saps_build_info`` and all samples as metrics of the Prometheus client."""
         info = GaugeMetricFamily("saps_build_info", "What runs here.", labels=list(self._about))
         info.add_metric(list(self._about.values()), 1.0)
         yield info
@@ -89,6 +90,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     async def handle(self, request: web.Request) -> web.Response:
+        """Answer a scrape in the format that the header Accept asks for."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})
 
@@ -102,9 +104,11 @@ class Health:
         self._obstacles = obstacles
 
     async def alive(self, _request: web.Request) -> web.Response:
+        """Answer ``/healthz``."""
         return web.Response(text="ok\n")
 
     async def ready(self, _request: web.Request) -> web.Response:
+        """Answer ``/readyz``. Raises `ProblemError` (503) with the obstacles."""
         obstacles = self._obstacles()
         if obstacles:
             raise ProblemError(503, "Not ready", "; ".join(obstacles))

@@ -41,10 +41,12 @@ class DrainRoutes:
         self._call = call
 
     async def show(self, request: web.Request) -> web.Response:
+        """Answer with the progress of a drain. Raises `ProblemError`."""
         broker = Parameters(request, ("broker",)).get("broker")
         return answer(self._found().progress() if broker is None else await self._ask(broker, "progress"))
 
     async def act(self, request: web.Request) -> web.Response:
+        """Carry out an order, and answer with the progress of the drain. Raises `ProblemError`."""
         broker, order = Parameters(request, ("broker",)).get("broker"), await _order(request)
         plain = msgspec.to_builtins(order)
         if broker is None:

@@ -21,6 +21,7 @@ class Operator:
         self._decisions = decisions
 
     async def brokers(self, request: web.Request) -> web.Response:
+        """Answer with all brokers, those that are away, and the latest broker events."""
         Parameters(request, ())
         state = await self._mesh.state()
         return answer(
@@ -35,12 +36,14 @@ class Operator:
         )
 
     async def forget(self, request: web.Request) -> web.Response:
+        """Make all brokers forget a broker that is away."""
         Parameters(request, ())
         name = request.match_info["broker"]
         await self._mesh.forget(name)
         return answer(Forgotten(forgotten=name))
 
     async def topics(self, request: web.Request) -> web.Response:
+        """Answer with the topics that match the query, in the order requested."""
         asked = Parameters(request, ("search", "mode", "sort", "limit"))
         limit = asked.number("limit", MOST_ROWS)
         sort, mode, search = asked.text("sort") or "rate", asked.get("mode"), asked.text("search").lower()
@@ -56,14 +59,17 @@ class Operator:
         return answer(TopicList(at=state.at, complete=state.complete, total=len(rows), topics=shown))
 
     async def trees(self, request: web.Request) -> web.Response:
+        """Answer with the OpenFlow network."""
         Parameters(request, ())
         return answer(await self._network.now())
 
     async def trace(self, request: web.Request) -> web.Response:
+        """Answer with the way of a message to the topic."""
         asked = Parameters(request, ("from",))
         return answer(await self._mesh.trace(topic_of(request), asked.get("from")))
 
     async def decisions(self, request: web.Request) -> web.Response:
+        """Answer with the decisions about trees."""
         Parameters(request, ())
         return answer(await self._decisions.now())
 
