@@ -168,7 +168,7 @@ class Admission:
 
     def _as_wished(self, record: Record, intent: Intent, topology: Topology) -> bool:
         """Return whether the plan in force is that of the intent, along intact links. A tree that spreads its traffic
-        is never taken as such, since there may be more parallel links than it uses."""
+        never counts as up to date, since there may be more parallel links than it uses."""
         plan = record.plan
         return (
             plan is not None

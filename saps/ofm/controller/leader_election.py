@@ -190,6 +190,7 @@ class Leadership:
         return self._retire()
 
     def _claim(self) -> list[Effect]:
+        # A higher election number than any known, so that switches prefer this claim to all earlier ones.
         election = (self.highest >> _CANDIDATE) + 1
         self.generation = self.highest = election << _CANDIDATE | self._candidate
         self.post, self._alone = Post.CLAIMING, True

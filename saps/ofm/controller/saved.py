@@ -124,6 +124,7 @@ class Saver:
             self._write(topic)
         picture, planes = controller.topology.picture, _planes(controller)
         head = msgspec.json.encode(Saved(version=controller.version, topology=picture, planes=planes, ofms=[]))
+        # `ofms` is the last field: its empty list ends the head, and the kept texts go into it.
         return head.removesuffix(b"]}") + b",\n".join(self._written.values()) + b"]}"
 
     def _write(self, topic: str) -> None:

@@ -147,6 +147,7 @@ class Ledger:
                 ("groups", new.groups > old.groups, wanted.groups, budget.groups),
                 ("buckets in one group", largest(tables) > largest(before), largest(tables), budget.group_size),
             ):
+                # A plan that needs no more than before must pass even on a switch that is over its budget.
                 if grows and total > allowed:
                     raise OverBudgetError(dpid, what, total, allowed)
 

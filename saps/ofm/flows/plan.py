@@ -377,6 +377,7 @@ def _broker_flow(
     if ofm.service.dscp is not None:
         actions.append(SetField("ip_dscp", ofm.service.dscp))
     actions += [*_queue(ofm.service), ToGroup(ofm.group), *(ToGroup(group.id) for group in spreading)]
+    # The group has made its copies by now, so these rewrites affect only the loopback packet and those beside it.
     actions += [
         SetField("eth_src", mac(ofm.loopback.mac)),
         SetField("ipv6_src" if six else "ipv4_src", _number(ofm.loopback.ip)),

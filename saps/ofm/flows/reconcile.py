@@ -104,12 +104,12 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Targets]:
     ).tables
     near = at & core.switches if unmuted else frozenset()
     steps = (
-        (before.tables, falling, at),
-        (falling, bottom, near),
-        (falling, bottom, at - near),
-        (bottom, rising, at - near),
-        (bottom, rising, near),
-        (rising, after.tables, at),
+        (before.tables, falling, at),  # mute brokers outside the core; send no more by links that go
+        (falling, bottom, near),  # the core cuts off what leaves,
+        (falling, bottom, at - near),  # then the rest of it is removed
+        (bottom, rising, at - near),  # what joins is completed,
+        (bottom, rising, near),  # then the core reaches it
+        (rising, after.tables, at),  # unmute all brokers; send by new parallel links
     )
     stages = (
         {dpid: new.get(dpid, _NOTHING) for dpid in sorted(here) if old.get(dpid, _NOTHING) != new.get(dpid, _NOTHING)}

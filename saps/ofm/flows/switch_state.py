@@ -80,7 +80,7 @@ class SwitchState:
 
     @property
     def strangers(self) -> list[Part]:
-        """Parts in the switch that nobody has wanted or unwanted: an earlier run of a controller left them."""
+        """Parts in the switch for which `want` was never called: an earlier run of a controller left them."""
         return [part for part in self._actual or () if part not in self._wanted]
 
     def want(self, part: Part, tables: Tables) -> bool:

@@ -96,6 +96,7 @@ class Keyring:
         return True
 
     def _add(self, topic: _Topic, epoch: Epoch, overlap: float, now: float) -> None:
+        # Others may not have the new key yet, so this broker first continues to seal with the previous one.
         if topic.epochs and topic.told is None:
             topic.told = topic.epochs[-1]
         for older in topic.epochs:

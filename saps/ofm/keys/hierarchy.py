@@ -159,6 +159,7 @@ class Chain:
         """Unwrap the keys that this member can unwrap, and ignore all others."""
         for id, under, sealed in wraps:
             secret = self._secrets.get(under)
+            # Names grow towards the root, so no wrap, forged or repeated, can close a cycle or replace a newer key.
             if secret is None or not under < id < 1 << 64 or id in self._secrets:
                 continue
             if id <= self._above.get(under, 0):

@@ -115,6 +115,7 @@ class Network:
 
     def _settle(self, found: Settled) -> None:
         self.settled = True
+        # The topology may come from a saved state: switches and links that have not shown themselves are gone.
         for dpid in [dpid for dpid in self.topology.switches if dpid not in found.switches]:
             self._gone(dpid)
         for link in [link for link in self.topology.links if link not in found.links]:

@@ -135,6 +135,7 @@ class Topology:
         for end in link:
             self._unlink(end)
             self._links[end] = link
+        # Hosts seen at these ports are behind the other switch; discovery will locate them anew.
         self._places = {host: place for host, place in self._places.items() if place not in link}
         return self._changed(True)
 

@@ -207,6 +207,7 @@ class Connection:
     def _error(self, error: SwitchError, xid: int) -> Iterator[Event]:
         if self.state is State.HANDSHAKE:
             raise _BrokenError(Fault.HANDSHAKE_REFUSED, str(error))
+        # An error names the transaction id of its request: the position within the pending modifications.
         for ticket, pending in self._pending.items():
             if pending.first <= xid <= ticket:
                 pending.errors.setdefault(xid - pending.first, error)

@@ -76,6 +76,7 @@ class LinkTable:
         self._unseen[source] = 0
         if self._far.get(source) == at:
             return []
+        # A port has one far end: what was known of either port before is outdated.
         events = self._forget(source)
         events += [event for other in self._to(at) for event in self._forget(other)]
         self._far[source] = at

@@ -187,7 +187,7 @@ def _balanced(
             if len(forbidden):
                 closed[:] = forbidden[t]
             if budgeted:
-                if done > 0 and (len(tree) or len(members) == 1):
+                if done > 0 and (len(tree) or len(members) == 1):  # it does not compete with its own tree
                     _pass(graph, used, members, tree, -1, seen)
                 for v in range(n):
                     closed[v] = used[v] >= room[v] or (len(forbidden) > 0 and forbidden[t, v])
@@ -209,6 +209,7 @@ def _balanced(
                 load[e] += rate
             if budgeted and (len(tree) or (len(members) == 1 and not full)):
                 _pass(graph, used, members, tree, 1, seen)
+        # Passes may make things worse; rounding must not decide between equally busy ones.
         most, edges = _busiest(graph, load), np.sum(store.size)
         if most < least * (1 - 1e-12) or (most <= least * (1 + 1e-12) and edges < fewest):
             least, fewest = most, np.int64(edges)

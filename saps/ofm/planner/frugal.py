@@ -55,7 +55,7 @@ def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
     for i in range(k):
         cost[1 << i, members[i]] = 0.0
     for s in range(1, sets):
-        one = (s - 1) & s
+        one = (s - 1) & s  # subsets of s in descending order
         while one > 0:
             other = s ^ one
             if one > other:  # each division once
@@ -80,6 +80,7 @@ def _exact(graph: Graph, length: Floats, members: Ints) -> tuple[int, Ints]:
     out, found = np.empty(n, np.int32), 0
     if cost[sets - 1, members[k]] == np.inf:
         return UNREACHABLE, out
+    # Read the tree back from the root: each state is either an edge to a neighbour or a split into two parts.
     stack = [(sets - 1, int(members[k]))]
     while len(stack):
         s, v = stack.pop()

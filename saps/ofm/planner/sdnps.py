@@ -102,6 +102,7 @@ def _walk_kruskal(graph: Graph, order: Offsets, rank: Ints, members: Ints, sende
         if unite(parent, graph.ends[e, 0], graph.ends[e, 1]):
             spanning[size] = e
             size += 1
+    # Linked lists of half-edges, 2 i and 2 i + 1 for spanning edge i: `first` is by node, `after` by half-edge.
     first, after = np.full(n, -1, np.int32), np.empty(2 * size, np.int32)
     for i in range(size):
         for side in range(2):
@@ -223,6 +224,7 @@ def _join_dijkstra(graph: Graph, rank: Ints, members: Ints, tree: Ints, count: i
         v = pop(heap, place, key, size)
         size -= 1
         if group[v] == 1:
+            # Another piece is reached: the path back to the tree, and the whole piece, join at distance 0.
             missing -= 1
             piece, w = root(parent, v), v
             while group[w] != 0:

@@ -288,6 +288,7 @@ def _selected(group: Group, packet: Packet, alive: Callable[[int], bool]) -> lis
     long as this is live."""
     flow = f"{packet.ip_src} {packet.ip_dst} {packet.ip_proto} {packet.udp_src} {packet.udp_dst}"
     drawn = int.from_bytes(blake2b(flow.encode(), digest_size=8).digest(), "big")
+    # Draw among all buckets first: when a port fails, only the flows of its bucket move.
     chosen = _at(group.buckets, drawn)
     if any(not _lives(bucket, alive) for bucket in chosen):
         chosen = _at([bucket for bucket in group.buckets if _lives(bucket, alive)], drawn)

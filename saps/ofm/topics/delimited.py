@@ -32,6 +32,7 @@ def numbers(bits: str) -> list[tuple[int, int]]:
     Raises `ValueError` for bits that are neither."""
     found, at = [], 0
     while "1" in bits[at:]:
+        # Gamma code of the bit length: `zeros` zeros, then `zeros` + 1 bits. The number follows without its first 1.
         zeros = bits.index("1", at) - at
         length = int(bits[at + zeros : at + 2 * zeros + 1], 2)
         end = at + 2 * zeros + length

@@ -66,6 +66,7 @@ class Registry:
             self._check(quota, [each for each in new if quota.concerns(each)])
         if not new:
             return
+        # A code's length depends on the number among siblings, so it is known only after the topic is added.
         self.tree.add(topic)
         try:
             for code in self.codes:

@@ -193,6 +193,7 @@ class RequestHandler:
         self._revision += 1
         self._states[state.topic] = (self._revision, state)
         self._states.move_to_end(state.topic)
+        # A client whose revision is older than a forgotten change gets the complete list (`changes`).
         while len(self._states) > len(self.machine.records) + REMEMBERED:
             _, (self._forgotten, _) = self._states.popitem(last=False)
         changed, self._changed = self._changed, asyncio.Event()

@@ -269,6 +269,7 @@ class ControllerService(RequestHandler):
                 allowed, last = min(allowed + (now - last) * CHECKED, MOST_CHECKED), now
                 rounds.setdefault(switch.dpid, -AUDIT)
                 entries = self.machine.network.switch_state(switch.dpid).entries or 0
+                # The switch not read for longest is read in full, once the allowance covers its entries.
                 turn = next(iter(rounds)) == switch.dpid and now - rounds[switch.dpid] >= AUDIT
                 turn = turn and allowed >= min(entries, MOST_CHECKED)
                 if turn:

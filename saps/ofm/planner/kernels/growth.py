@@ -72,6 +72,7 @@ def grow(graph: Graph, length: Floats, closed: Flags, at: Offsets, nodes: Ints, 
         size -= 1
         g = group[v]
         if g > 0 and not joined[g]:
+            # A new group is reached: the path back to the tree, and the whole group, join the tree at distance 0.
             joined[g] = True
             missing -= 1
             w = v
@@ -98,6 +99,7 @@ def grow(graph: Graph, length: Floats, closed: Flags, at: Offsets, nodes: Ints, 
                 key[u] = far
                 via[u] = edge_of[i]
                 size = push(heap, place, key, size, u)
+    # The next search expects `place` and `group` cleared; clearing only what was touched is cheaper than all.
     for i in range(size):
         place[heap[i]] = -1
     for i in range(at[groups]):
