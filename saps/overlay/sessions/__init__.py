@@ -1,1 +1,1 @@
-"""Sessions in the mesh: one broker each; directory, migration, replicas."""
+"""Sessions in the mesh, each at one broker: the session directory, session migration and session replicas."""

@@ -1,14 +1,18 @@
-"""Which broker has the session of a client: an index over the brokers, spread over `PARTITIONS` places of the overlay.
+"""The session directory: maps each client to the broker that has its session, in `PARTITIONS` places of the overlay.
 
-Each client falls into a partition, and a few brokers hold the partition: each has a key at its place, so one range call
-reaches them. What they hold are **leases** (client, broker, stamp), a set that only grows by claims and shrinks by
-releases, so repeated, late and reordered calls do no harm. The brokers themselves know best whose sessions they have:
-one that begins to hold a partition puts its key in and *then* asks all brokers for their leases in it (the rendezvous
-of decision 010), so nothing is lost with a holder, and nobody holds what nobody asks for.
+Each client belongs to a partition, and a few brokers hold the partition. Each holder has a key at the partition's
+place, so one range call reaches all of them. Holders keep **leases** (client, broker, stamp). Claims add leases and
+releases remove them, so repeated, late and reordered calls do no harm.
 
-Between the two it tells the others that hold the partition that it does so, too. So one that is `READY` knows of each
-other holder, unless that one is yet to ask the brokers for their leases; and who has claimed at all that a ready one
-names has claimed at all (`saps.overlay.retained.notices`, decision 065).
+The brokers themselves are the source of their leases. A new holder takes three steps:
+
+1. It puts its key into the overlay.
+2. It tells the other holders of the partition.
+3. It asks all brokers for their leases in the partition (the rendezvous of decision 010).
+
+So no lease is lost with a holder, and no broker holds a partition that nobody asks for. A `READY` holder knows
+every other holder, except one that has yet to begin step 3. So a claim that has reached all holders that a ready one
+names needs to reach no others (`saps.overlay.retained.notices`, decision 065).
 """
 
 from __future__ import annotations
@@ -25,32 +29,33 @@ from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Key, KeyOrder, Range,
 from saps.overlay.ring.skip_graph import SkipGraph
 
 PARTITIONS = 16
-"""Places over which the clients are spread. More spread the load over more brokers; fewer gather more clients that
-connect at the same time into one call."""
+"""Number of partitions of the clients. More partitions spread the load over more brokers. Fewer gather more clients
+that connect at the same time into one call."""
 HOLDERS = 2
-"""Brokers that hold each partition. If all of them crash the next one to ask collects it anew from all brokers. More
-cost two frames each for each CONNECT."""
+"""Number of brokers that hold each partition. If all of them crash, the next broker that asks collects the partition
+anew from all brokers. Each further holder costs two frames for each CONNECT."""
 HESITATION = 2.0
-"""Seconds within which one of the brokers that find too few holders becomes one; else all of them would at once."""
+"""Longest hesitation in seconds of a broker that finds too few holders. Without it all such brokers would become
+holders at once."""
 
 ORPHANED = 20.0
-"""Seconds within which the sessions of a dead broker are adopted by one that has copies, which claims them with the
-next stamp. Then they are unknown."""
+"""Seconds for which holders keep a dead broker's leases of copied sessions. Within them a holder of the copies adopts
+the sessions and claims them with the next stamp."""
 
 
 def partition_of(client: str) -> int:
-    """The partition of a client."""
+    """Return the partition of a client."""
     return crc32(client.encode()) % PARTITIONS
 
 
 def shelf(partition: int) -> Range:
-    """The holders of a partition."""
+    """Return the key range of a partition's holders."""
     path = _path(partition)
     return Range(Key(path, Role.AGENT), Key(path, Role.AGENT + 1))
 
 
 def holder_key(partition: int, broker: BrokerRef, order: KeyOrder) -> Key:
-    """The key of a broker that holds a partition."""
+    """Return the key of a broker that holds a partition."""
     return Key(_path(partition), Role.AGENT, b"", place(broker, order), broker.name)
 
 
@@ -59,33 +64,36 @@ def _path(partition: int) -> bytes:
 
 
 class _Other(NamedTuple):
-    """What another broker has said last of holding a partition."""
+    """The last report of another broker about holding a partition."""
 
     broker: BrokerRef
     serial: int
-    """0: it has not said so, but answered as one that holds it."""
+    """The report's number; 0 if the broker has not reported, but has answered a call as a holder."""
     holds: bool
 
 
 class _Partition(Bucket):
-    """The leases of a partition held here."""
+    """A partition held here: its leases and its other holders."""
 
     __slots__ = ("entries", "others")
 
     def __init__(self, number: int, key: Key) -> None:
         super().__init__(number, key)
         self.entries: dict[str, list[SessionLease]] = {}
-        """By client; hardly ever more than one each."""
+        """The leases by client; rarely more than one each."""
         self.others: dict[str, _Other] = {}
-        """Who else holds it, or did, by name."""
+        """Other brokers that hold the partition or have held it, by name."""
 
     def note(self, broker: BrokerRef, serial: int, holds: bool) -> None:
-        """Another broker holds the partition, or does not any more."""
+        """Record that another broker holds the partition, or no longer does; ignore a report older than the last."""
         known = self.others.get(broker.name)
         if known is None or (known.broker.incarnation, known.serial) < (broker.incarnation, serial):
             self.others[broker.name] = _Other(broker, serial, holds)
 
     def add(self, lease: SessionLease) -> None:
+        """Add a lease. It replaces an older lease of the same broker.
+
+        A kept lease of an earlier incarnation stays, since its session has copies and may still be adopted."""
         known = self.entries.get(lease.client)
         if known is None:
             self.entries[lease.client] = [lease]
@@ -98,6 +106,7 @@ class _Partition(Bucket):
         known.append(lease)
 
     def remove(self, client: str, gone: Callable[[SessionLease], bool]) -> None:
+        """Remove the client's leases for which `gone` returns True."""
         known = self.entries.get(client)
         if known is not None:
             left = [lease for lease in known if not gone(lease)]
@@ -112,21 +121,24 @@ def _life(lease: SessionLease) -> tuple[int, int]:
 
 
 class Directory(Holder[_Partition]):
-    """The partitions one broker holds."""
+    """The partitions that one broker holds."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls) -> None:
         super().__init__(port, graph, calls)
         self._serial = 0
-        """Of what this broker has told of holding partitions."""
+        """The number of this broker's last report about holding a partition."""
         self._short: set[int] = set()
-        """Partitions that have been found to have too few holders."""
+        """Partitions found to have too few holders, for which this broker hesitates."""
 
     def __len__(self) -> int:
-        """Clients that are known here."""
+        """Return the number of clients with a lease here."""
         return sum(len(partition.entries) for partition in self._held.values())
 
     def run(self, body: Claim, keys: Iterable[Key]) -> list[SessionLeases]:
-        """What a claim does at a partition held here: takes note of it, and tells what other brokers have."""
+        """Handle a `Claim` that was routed to these keys: apply its releases and claims to the partition held here.
+
+        Return other brokers' leases of the claimed clients, whether the partition is ready, and its other holders.
+        Return an empty list if the partition is not held here or its key is not among `keys`."""
         partition, me = self._held.get(body.partition), self._port.me
         if partition is None or partition.key not in keys:
             return []
@@ -137,6 +149,7 @@ class Directory(Holder[_Partition]):
         others: list[SessionLease] = []
         kept = set(body.kept)
         for client, stamp in body.claimed:
+            # An heir claims with the next stamp after the dead owner's lease, which it replaces.
             partition.remove(client, lambda t, stamp=stamp: t.stamp + 1 == stamp and self._port.lost(t.broker))  # type: ignore[misc]
             others += [t for t in partition.entries.get(client, ()) if t.broker != body.broker]
             partition.add(SessionLease(client, body.broker, stamp, client in kept))
@@ -147,8 +160,10 @@ class Directory(Holder[_Partition]):
         return _Partition(number, holder_key(number, self._port.me, self._port.order))
 
     def key_again(self, key: Key) -> None:
-        """As for any holder, but the partition stays ready: it has got what went straight to it, and none of the range
-        calls that have missed it was complete. So claims need not wait until what caused it is repaired."""
+        """Collect the partition of a key again that was out of the ring for a while, but leave a ready partition ready.
+
+        Direct claims have reached this holder all the time, and no range call that missed it was complete. So claims
+        need not wait for the repair of the ring."""
         for partition in self._held.values():
             if partition.key == key and partition.state is State.READY:
                 self._begin(partition)
@@ -156,8 +171,9 @@ class Directory(Holder[_Partition]):
                 self._start_again(partition)
 
     def _begin(self, partition: _Partition) -> None:
-        """Tell the other holders, and get to know them, before anything is collected: a claim that is answered before
-        they have heard of this one is there to be collected."""
+        """Report to the other holders, and learn who they are, before the partition is collected.
+
+        A claim answered before they knew of this holder is then already there to be collected."""
 
         def told(outcome: Outcome) -> None:
             for result in outcome.results:
@@ -183,8 +199,11 @@ class Directory(Holder[_Partition]):
                 partition.add(lease)
 
     def balance(self, number: int, ready: set[str], answered: set[str]) -> None:
-        """Of a partition that is used here: the holders that have `answered`, and those that know it all. If they are
-        too few for a while this broker becomes one, if they are too many it may leave it to them."""
+        """Keep the number of holders of a partition near `HOLDERS`.
+
+        `answered` names the holders that have answered a call of this broker, `ready` those that have the whole
+        partition. If there are too few for a while, this broker becomes a holder. If there are too many, it stops
+        holding the partition, unless it ranks among the first `HOLDERS`."""
         partition = self._held.get(number)
         me = self._port.me.name
         if len(answered) < HOLDERS and partition is None and number not in self._short:
@@ -196,7 +215,7 @@ class Directory(Holder[_Partition]):
                 self._give_up(partition)
 
     def _count(self, number: int) -> None:
-        """Are the holders still too few?"""
+        """Count the holders again, and become one if they are still too few."""
 
         def counted(outcome: Outcome) -> None:
             self._short.discard(number)
@@ -207,14 +226,15 @@ class Directory(Holder[_Partition]):
         self._calls.call(shelf(number), Claim(number, self._port.me, [], []), counted, 1)
 
     def _hesitation(self, number: int) -> float:
-        """Seconds for which this broker leaves it to others to become a holder: each has its own turn."""
+        """Return the seconds for which this broker lets others become a holder; each broker has its own turn."""
         return HESITATION * int.from_bytes(rank(number, self._port.me.name)) / (1 << 64)
 
     # --- what happens to brokers ------------------------------------------------------------------------------------
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died or has left, and its sessions with it, but for those that others have copies of: these are to
-        be adopted."""
+        """Remove the leases of a broker that has died or left.
+
+        Leases of copied sessions stay for `ORPHANED` seconds, until an heir has adopted the sessions."""
         self._remove(broker, False)
         self._port.after(ORPHANED, lambda: self._orphaned(broker))
 

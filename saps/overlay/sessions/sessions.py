@@ -1,10 +1,12 @@
-"""The sessions of one broker in the mesh: each client has one at a time, at the broker it connected to last.
+"""The claims and leases of one broker. Each client has one session, at the broker it connected to last.
 
-A CONNECT **claims** the client: a stamp of the hybrid clock goes to the holders of the client's partition
-(`saps.overlay.sessions.directory`), which tell who else has lease. Of two claims at least one sees the other, as
-both reach every holder; the greater stamp is the later one. Who finds a greater one than its own has lost against a
-CONNECT that came after its own; if that stamp is beyond the present, the clocks differ, and it claims again. So claims
-are in one order, and each takes the session over from the one before (`saps.overlay.sessions.migration.migration`).
+A CONNECT **claims** the client: the broker sends a stamp of the hybrid clock to the holders of the client's partition
+(`saps.overlay.sessions.directory`), and they answer with the leases of other brokers. Both of two claims reach every
+holder, so at least one of them sees the other. The greater stamp is the later claim.
+
+A broker that finds a greater stamp than its own has lost to a later CONNECT. If that stamp lies in the future, the
+clocks differ, and the broker claims again. So claims have one order, and each takes the session over from the claim
+before it (`saps.overlay.sessions.migration.migration`).
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROUNDS = 3
-"""Times a claim is made again with a later stamp, before the client is told to try again."""
+"""Most times that a claim is repeated with a later stamp before the client is told to try again."""
 
 HEIR = 0.1
-"""Seconds between two questions whether somebody has adopted a session."""
+"""Seconds between two claims of a CONNECT that waits for another broker to adopt its session."""
 
 HEIRS_SHARE = 0.8
-"""Of the time that a CONNECT waits: so long for an heir, before older sessions of the client are looked for."""
+"""Share of a CONNECT's waiting time for which it waits for an heir. Afterwards it takes an older session."""
 
 Done = Callable[[Arrival], None]
 
@@ -46,14 +48,14 @@ class CopiesHere(Protocol):
     """Copies of other brokers' sessions at this one (`saps.overlay.sessions.replicas.holders`)."""
 
     def leases(self) -> list[SessionLease]:
-        """Of those whose brokers are dead: nobody else tells of them."""
+        """Return the leases of the copied sessions that no live broker reports."""
 
     def restores(self, client: str) -> bool:
-        """Is it to be found out whether the client's session goes on here, from a copy in this broker's file?"""
+        """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
 
 
 class Claiming:
-    """A claim under way."""
+    """A claim that is under way."""
 
     __slots__ = (
         "asked",
@@ -78,23 +80,23 @@ class Claiming:
         self.done = done
         self.rounds = 0
         self.given: SessionLease | None = None
-        """Nobody has connected: the broker of this lease leaves, and the session is to be here instead."""
+        """The lease of a leaving broker whose session this broker adopts; None if the client has connected."""
         self.asked: set[BrokerRef] = set()
-        """Who has been asked for the session."""
+        """The brokers that have been asked for the session."""
         self.offered: dict[BrokerRef, None] = {}
-        """Who has said meanwhile that it has an older session."""
+        """The brokers that have reported an older session during the claim, in that order."""
         self.over = False
         self.branch = False
-        """The session is here, and another broker has adopted it: what that one has beside is to come."""
+        """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
         self.inheriting = False
-        """The session is being adopted here from a broker that has died."""
+        """Whether this broker is adopting the session of a dead broker."""
         self.since = 0.0
         self.waited = False
-        """A broker that was asked did not know yet if it has the session."""
+        """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
 
 
 class Sessions:
-    """Claims and leases of one broker. (A `saps.mesh.Sessions`.)"""
+    """The claims and leases of one broker (a `saps.mesh.Sessions`). The creator sets `migrations` and `copied`."""
 
     def __init__(
         self,
@@ -107,11 +109,11 @@ class Sessions:
         patience: float,
         copies: int = 1,
     ) -> None:
-        """`copies`: brokers that have each session that lasts.
+        """`stamp` returns a stamp later than all its former ones and than its argument.
 
-        `stamp` gives a stamp later than all before and than the one it is told; `joined` says if this broker is in
-        the mesh, `alone` if nobody else is; `patience`: seconds that a CONNECT waits for somebody who does not
-        answer."""
+        `joined` returns whether this broker is in the mesh, `alone` whether no other broker is. `patience` is the
+        time in seconds that a CONNECT waits for a silent broker. `copies` is the number of brokers that hold each
+        lasting session, this one included."""
         self._port = port
         self.directory = directory
         self._stamp = stamp
@@ -119,23 +121,23 @@ class Sessions:
         self.patience = patience
         self._waiting: SharedTimeout[Claiming] = SharedTimeout(port, patience, self._give_up)
         self.host: SessionHost | None = None
-        """Who has the sessions; until there is somebody, nothing is ever claimed."""
+        """The frontend's sessions at this broker. While it is None, no client is claimed."""
         self.migrations: Migrations
-        """Set by whoever puts the two together."""
+        """The migrations to and from this broker; set by the creator."""
         self.leases: dict[str, int] = {}
-        """Clients claimed here, with the stamps."""
+        """The stamps of the leases here, by client."""
         self.claimings: dict[str, Claiming] = {}
         self._unsure: set[str] = set()
-        """Sessions of an earlier life that may have a later one elsewhere."""
+        """Clients of sessions from an earlier incarnation, which may have a later session elsewhere."""
         self._returned: dict[tuple[str, BrokerRef], None] = {}
-        """Sessions adopted from brokers that live, which have been told so once."""
+        """Sessions (client, former owner) adopted here from live brokers. Each owner has been told once."""
         self._untold: set[str] = set()
-        """Whose sessions were here when this broker joined, and the holders may not know of yet."""
+        """Clients whose sessions were here when this broker joined, and that some holder may not know yet."""
         self._told: Callable[[], None] = _nothing
-        """Waits until there are none."""
+        """The action that runs when `_untold` is empty."""
         self._copied = copies > 1
         self.copied: CopiesHere
-        """Set by whoever puts the two together."""
+        """The copies of other brokers' sessions here; set by the creator."""
         self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self.goes_on, self._answered)
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
@@ -164,8 +166,10 @@ class Sessions:
         self.notices.claim(client, claiming)
 
     def adopt(self, lease: SessionLease, user: str | None, arrived: Done) -> bool:
-        """Have the session of a client that has not connected here, from a broker that leaves. Every CONNECT since the
-        claim of that one counts as later. False if there was one here, or the session is coming anyway."""
+        """Claim the session of a leaving broker, though the client has not connected here.
+
+        `lease` is the leaving broker's; every CONNECT since then counts as later. `arrived` gets the outcome. Return
+        False, without calling `arrived`, if a claim of the client is under way or a later lease is here."""
         client = lease.client
         if client in self.claimings or self.leases.get(client, -1) > lease.stamp:
             return False
@@ -177,8 +181,11 @@ class Sessions:
         return True
 
     def inherit(self, client: str, user: str | None, stamp: int) -> Claiming | None:
-        """The session of a broker that has died is to go on here; `stamp`: of its lease. Returns the claim of whoever
-        waits for it, or one without `done`; None if there is a later session here, or on its way."""
+        """Claim the session of a dead broker for this one, which adopts it. `stamp` is that of the dead broker's lease.
+
+        Return the claim of the CONNECT that waits for the session, or a new claim that nobody waits for. Return None
+        if a later session is here or on its way, or the waiting CONNECT wants no session. The caller must call
+        `inherited` when the session is complete."""
         claiming = self.claimings.get(client)
         self.migrations.target.interrupt(client)
         self.migrations.source.keep(client)
@@ -195,20 +202,22 @@ class Sessions:
         return claiming
 
     def moving(self, client: str, asked: bool) -> bool:
-        """Is the client's session on its way here, from another broker or as a copy? `asked`: or asked for only, or on
-        its way from here."""
+        """Return whether the client's session is on its way here, from another broker or from a copy.
+
+        With `asked`, also return True if another broker has only been asked for it, or if it is leaving this broker."""
         claiming, migrations = self.claimings.get(client), self.migrations
         inheriting = claiming is not None and claiming.inheriting
         return inheriting or migrations.transfer(client, asked) or (asked and migrations.offer(client))
 
     def inherited(self, claiming: Claiming, arrival: Arrival) -> None:
-        """It is here."""
+        """End the claim of an adopted session that is complete."""
         claiming.inheriting = False
         self.finish(claiming, arrival)
 
     def await_heir(self, claiming: Claiming) -> bool:
-        """The session was at a broker that is dead, and has copies elsewhere: somebody is about to adopt it. False if
-        that has been waited for long enough, or is not wanted, or this one has adopted it."""
+        """Repeat a claim after `HEIR` seconds: a dead broker had the session, and a holder of copies will adopt it.
+
+        Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
         assert self.host is not None
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
         here = claiming.client not in self._unsure and self.host.birth(claiming.client)
@@ -227,11 +236,11 @@ class Sessions:
             self.notices.claim(client, self.claimings.get(client))
 
     def rows(self) -> Iterable[tuple[Table, Any, Row]]:
-        """Of all sessions here that last, as the journal has them."""
+        """Return the journal's rows of all lasting sessions here."""
         return () if self.host is None else self.host.rows()
 
     def goes_on(self, client: str) -> bool:
-        """Does the client's session go on elsewhere when this broker goes?"""
+        """Return whether the client's session goes on elsewhere if this broker dies."""
         return self._copied and self.host is not None and self.host.lasting(client)
 
     def release(self, client: str) -> None:
@@ -242,7 +251,7 @@ class Sessions:
             self.notices.release(client, stamp)
 
     def withdraw(self, client: str) -> None:
-        """Somebody takes this broker for the one that has the client's session, and there is none."""
+        """Release a client that has no session here, though another broker believes so."""
         self.leases.pop(client, None)
         self._settled((client,))
         self.notices.release(client, self._stamp(0))
@@ -255,7 +264,7 @@ class Sessions:
         return {Claim: self.directory.run, Roster: lambda body, keys: self._roster(body)}
 
     def _roster(self, body: Roster) -> list[SessionLeases]:
-        """This broker's leases in a partition."""
+        """Return the leases of a partition that this broker reports: its own, and those of `copied`."""
         if self.host is None:
             return []
         me, leases = self._port.me, self.leases
@@ -266,8 +275,10 @@ class Sessions:
         return [SessionLeases(me, True, found)] if found else []
 
     def begin(self, told: Callable[[], None]) -> None:
-        """This broker has joined. `told` runs when a client that connects elsewhere from then on is found to have its
-        session here, if it has one; after `patience` seconds in any case."""
+        """Report all sessions here to the holders, since this broker has joined.
+
+        `told` runs when the holders know them: from then on a claim at another broker finds the session here. It runs
+        after `patience` seconds at the latest, and at once if there is nothing to report."""
         if self.host is None or self._alone():
             told()
             return
@@ -278,7 +289,7 @@ class Sessions:
         self._settled(())
 
     def _settled(self, clients: Iterable[str]) -> None:
-        """The holders know of these clients' sessions here, or there are none any more."""
+        """Note that the holders know these clients' sessions here, or that the sessions have ended."""
         self._untold.difference_update(clients)
         if not self._untold:
             told, self._told = self._told, _nothing
@@ -296,17 +307,17 @@ class Sessions:
         told()
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left."""
+        """Forget a broker that has died or left."""
         self.directory.forget(broker)
         self.migrations.forget(broker)
 
     def rejoined(self) -> None:
-        """This broker was cut off, or its ring was cut in two."""
+        """Collect the partitions anew and report all sessions, after a rejoin or a partition merge."""
         self.directory.rejoined()
         self.sync()
 
     def sync(self) -> None:
-        """Tell the holders of all sessions here: some may not know of them, or of later ones elsewhere."""
+        """Report all sessions here to the holders: some may not know them, or may know later sessions elsewhere."""
         if self.host is None or self._alone():
             return
         clients = [client for client in self.host.clients() if client not in self.claimings]
@@ -315,13 +326,14 @@ class Sessions:
         self.notices.search_again(dict.fromkeys(clients))
 
     def sync_one(self, client: str) -> None:
-        """The same for one client."""
+        """Report one client's session here to the holders, unless a claim of the client is under way."""
         if client not in self.claimings:
             self.leases.setdefault(client, 0)
             self.notices.claim(client, None)
 
     def finish(self, claiming: Claiming, arrival: Arrival) -> None:
-        """A claim is over."""
+        """End a claim with this outcome; a second call does nothing. Older sessions reported meanwhile are dealt
+        with if the session is here."""
         if not claiming.over:
             claiming.over = True
             if self.claimings.get(claiming.client) is claiming:
@@ -337,7 +349,7 @@ class Sessions:
     def _answered(self, number: int, claims: dict[str, Claiming | None], outcome: Outcome) -> None:
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         ready = {answer.broker.name for answer in answers if answer.ready}
-        if claims and not ready:  # nobody knows: find out, and be the one who does
+        if claims and not ready:  # no holder has the whole partition: become one, then claim again
             self.directory.join(number, lambda: self.notices.claim_again(claims))
             return
         if outcome.complete:
@@ -361,7 +373,7 @@ class Sessions:
                 self._resolve(claiming, found)
 
     def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
-        """It is known who else has lease."""
+        """Decide a claim by the leases of other brokers, the latest first: repeat, lose, or fetch the session."""
         client, mine = claiming.client, self.leases.get(claiming.client, 0)
         given = claiming.given
         if claiming.inheriting:
@@ -377,8 +389,8 @@ class Sessions:
             return
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
-            if given is not None or others[0].stamp < self._stamp(0):  # made while this claim was under way
-                if client in self._unsure:  # who has claimed later may have done so before it was known here
+            if given is not None or others[0].stamp < self._stamp(0):  # a claim made while this one was under way
+                if client in self._unsure:  # the later claim may have missed the session here, unknown to holders then
                     self.migrations.tell(others[0].broker, client)
                 self.finish(claiming, Arrival.LATER)
                 return
@@ -391,7 +403,7 @@ class Sessions:
             self.migrations.take(claiming, mine, others)
 
     def _reunite(self, claiming: Claiming, mine: int, others: list[SessionLease]) -> None:
-        """Have what those who have adopted the session from here have beside; unless its client is there by now."""
+        """Fetch the branches of a session here from the brokers that adopted it, unless its client is there by now."""
         if others and _age(others[0]) > (mine, self._port.me.name):
             self.migrations.tell(others[0].broker, claiming.client)
             self.finish(claiming, Arrival.LATER)
@@ -399,13 +411,15 @@ class Sessions:
             self.migrations.take(claiming, mine, others)
 
     def _synced(self, client: str, others: list[SessionLease]) -> None:
-        """The holders know of a session here. Of several the broker of the latest one sees that the others end."""
+        """Handle the holders' answer to a report of a session here. `others`: leases elsewhere, the latest first.
+
+        The broker of the latest lease makes the other brokers end their sessions, or fetches them as branches."""
         mine = self.leases.get(client)
         if mine is None or client in self.claimings or self.migrations.offer(client):
             return
         others = [lease for lease in others if not self._port.lost(lease.broker)]
         if others and others[0].stamp == mine + 1 and client not in self._unsure and self.goes_on(client):
-            assert self.host is not None  # it was adopted while this broker was taken for dead
+            assert self.host is not None  # an heir adopted the session while this broker was declared dead
             claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits)
             claiming.branch, claiming.since = True, self._port.now
             self.leases[client] = self._stamp(others[0].stamp)
@@ -417,14 +431,14 @@ class Sessions:
             self._unsure.discard(client)
             for lease in others:
                 if lease.stamp and lease.stamp + 1 == mine and (client, lease.broker) not in self._returned:
-                    self._returned[client, lease.broker] = None  # adopted from one that lives: it may have it back
+                    self._returned[client, lease.broker] = None  # the former owner is alive: it may take it back
                     self._port.send(lease.broker, Offer(client))
                 else:
                     self._returned.pop((client, lease.broker), None)
                     self.migrations.offered(lease.broker, client)
 
     def _give_up(self, claiming: Claiming) -> None:
-        """It has not been found out in time who has the session."""
+        """Serve a client without its former session, since the claim has taken `patience` seconds."""
         if not self.migrations.transfer(claiming.client) and not claiming.inheriting:
             if claiming.given is None and not claiming.branch:
                 logger.warning(
@@ -433,7 +447,7 @@ class Sessions:
                     self.patience,
                 )
             self.finish(claiming, Arrival.HERE)
-            self.sync_one(claiming.client)  # when it has been found out, the one elsewhere ends
+            self.sync_one(claiming.client)  # the session elsewhere ends as soon as the holders report it
 
 
 def _nothing() -> None:
@@ -441,9 +455,9 @@ def _nothing() -> None:
 
 
 def _waits(arrival: Arrival) -> None:
-    """Of a claim that nobody waits for."""
+    """Ignore the outcome of a claim that nobody waits for."""
 
 
 def _age(lease: SessionLease) -> tuple[int, str]:
-    """The order of claims."""
+    """Return the sort key of a lease: claims are ordered by stamp, then by broker name."""
     return lease.stamp, lease.broker.name

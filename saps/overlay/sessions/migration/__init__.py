@@ -1,1 +1,1 @@
-"""A session moves from one broker, the source, to another, the target."""
+"""Session migration from one broker, the source, to another, the target."""

@@ -1,21 +1,20 @@
-"""Moving a session from one broker to another, so that nothing is lost and nothing comes twice.
+"""Moves a session from one broker to another, so that no message is lost or delivered twice.
 
-The **target**, to which the client has connected, leads; the **source** answers, and may be asked the same thing again.
+The **target**, to which the client has connected, leads. The **source** answers, and answers repeated requests again.
 
-1. `TakeOver`: the source closes the client's connection. From now on it only takes in messages for the session.
-2. `Pull` of stage 0: the target subscribes to the session's filters. When that has been taken up everywhere it asks the
-   publishers until all that they had published by then is acknowledged by its members (`Unsettled`): so what was
-   published before is with the source, what is published later comes to the target.
-3. `Pull` of stage 1: the source packs what there is, and the target asks the publishers once more, so that what comes
-by
-   both ways has come. Both brokers know which publication each message was, so the target drops of its own what is
-   among
-   the source's, or had passed there before.
-4. `Arrived`: the target has it all, stored if it stores sessions. The source forgets the session and says `Departed`;
-   only then does the target serve the client.
+1. `TakeOver`: the source closes the client's connection. From now on it only queues messages for the session.
+2. `Pull` of stage 0: the source sends settings and filters, and the target subscribes to the filters. Once the
+   subscriptions hold everywhere, the target asks the publishers (`Unsettled`) until members have acknowledged all that
+   was published by then. So earlier publications are at the source, and later ones come to the target.
+3. `Pull` of stage 1: the source packs the session's messages. The target asks the publishers once more, so that
+   publications that take both ways have come. Both brokers know the origin of each message. The target drops those of
+   its own that the source has sent or had passed on before.
+4. `Arrived`: the target has the whole session, on disk if it stores sessions. The source forgets the session and
+   answers `Departed`. Only then does the target serve the client.
 
-So one broker has the session at any time. If the target dies before `Arrived` came the source goes on with it; if the
-source dies before `Departed`, the target does so after `Arrived`, and without the session before.
+So exactly one broker has the session at any time. If the target dies before its `Arrived` has come, the source goes on
+with the session. If the source dies before `Departed`, the target goes on: with the session after `Arrived`, without it
+before.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from saps.overlay.sessions.sessions import Claiming, Sessions
 logger = logging.getLogger(__name__)
 
 TELL_AGAIN = 2.0
-"""Seconds until the holders are asked once more whose session is the later one."""
+"""Seconds until the holders are asked again whether the session here or another broker's is the later one."""
 
 
 class Migrations:
-    """The sessions that come to one broker and leave it."""
+    """The migrations to and from one broker."""
 
     def __init__(
         self,
@@ -49,30 +48,34 @@ class Migrations:
         passed: Callable[[BrokerRef, str], int],
         waiting: Callable[[list[str]], bool],
     ) -> None:
-        """`passed`: the number of the last publication of a broker to a topic that has gone to the subscribers here.
-        `waiting`: is there a matching one that has come and could not yet?"""
+        """`passed` returns the number of a broker's last publication to a topic that went to the subscribers here.
+
+        `waiting` returns whether a publication that matches some filters has come and could not be passed on yet."""
         self._port = port
         self._sessions = sessions
         self._offering: set[str] = set()
-        """Clients of older sessions here that others have been told of."""
+        """Clients of older sessions here that other brokers have been told of (`Offer`) in the last `TELL_AGAIN`
+        seconds."""
         self.target = MigrationTarget(port, calls, sessions, waiting)
         self.source = MigrationSource(port, sessions, passed, waiting)
 
     def offer(self, client: str) -> bool:
-        """Is the client's session on its way to another broker?"""
+        """Return whether the client's session is moving to another broker."""
         return client in self.source.leaving
 
     def transfer(self, client: str, asked: bool = True) -> bool:
-        """Is another broker being asked for the client's session, or (without `asked`) giving it?"""
+        """Return whether the client's session is moving here, or, with `asked`, whether a broker is asked for it."""
         transfers = (each for each in self.target.transfers.values() if each.claiming.client == client)
         return any(asked or transfer.stage is not Stage.ASKING for transfer in transfers)
 
     def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
-        """Have the session from the first of these brokers that has one; the others end theirs."""
+        """Fetch a claimed session from the first of these brokers that has one, and make the others end theirs.
+
+        `stamp` is that of the claim, `sources` the leases of other brokers, the latest first."""
         self.target.take(claiming, stamp, sources)
 
     def awaited(self) -> dict[str, BrokerRef]:
-        """The brokers that something is expected of: their failure must be noticed."""
+        """Return, by name, the brokers whose failure must be noticed, since a migration waits for them."""
         found = {offer.to.name: offer.to for offer in self.source.leaving.values()}
         found.update((t.source.name, t.source) for t in self.target.transfers.values() if t.source is not None)
         found.update((broker.name, broker) for broker, _ in self.target.dropping.values())
@@ -91,14 +94,16 @@ class Migrations:
         }
 
     def tell(self, broker: BrokerRef, client: str) -> None:
-        """A broker has a later session of the client than this one: say so until one has gone (frames may be lost)."""
+        """Report the older session here to a broker with a later one, which ends it.
+
+        Frames may be lost, so the holders are asked again after `TELL_AGAIN` seconds, while the session is here."""
         self._port.send(broker, Offer(client))
         if client not in self._offering:
             self._offering.add(client)
             self._port.after(TELL_AGAIN, lambda: self._look(client))
 
     def _look(self, client: str) -> None:
-        """Is the client's session still here?"""
+        """Report the client's session to the holders again if it is still here."""
         self._offering.discard(client)
         if client in self._sessions.leases and not self.offer(client):
             self._sessions.sync_one(client)
@@ -107,11 +112,14 @@ class Migrations:
         sessions, client = self._sessions, frame.client
         if sessions.host is None or client in sessions.claimings or not sessions.host.birth(client):
             self.offered(sender, client)
-        else:  # which of the two wins the holders tell
+        else:  # the holders tell which of the two sessions is the later one
             sessions.sync_one(client)
 
     def offered(self, sender: BrokerRef, client: str) -> None:
-        """A broker has an older session of a client: it ends, unless the client is waiting for one."""
+        """Make a broker end its older session of a client.
+
+        A claim under way only notes the broker. If there is no session here either, the holders are told. A branch of
+        the session here is fetched before it ends."""
         sessions = self._sessions
         if sessions.host is None or self.offer(client):
             return
@@ -128,6 +136,6 @@ class Migrations:
             self.target.drop(sender, client, sessions.leases[client], sessions.host.user(client))
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left."""
+        """End the migrations to and from a broker that has died or left."""
         self.source.forget(broker)
         self.target.forget(broker)

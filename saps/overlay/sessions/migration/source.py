@@ -1,5 +1,5 @@
-"""The source's side of a migration (`saps.overlay.sessions.migration.migration`): it answers, and may be asked the
-same thing again."""
+"""The source of a migration (`saps.overlay.sessions.migration.migration`). It answers the target's requests, which may
+be repeated."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.sessions import Sessions
 
 REMEMBERED = 4096
-"""Hand-overs that are remembered as done."""
+"""Number of completed migrations that are remembered, to answer a repeated `Arrived`."""
 
 MARGIN = 2.0
-"""Seconds beyond those for which a target waits until what was published has come: then it has given up, and the
-session stays."""
+"""Seconds beyond a target's patience. A target that has not pulled for so long has given up, and the session stays."""
 
 
 class _Offer:
-    """A session that leaves."""
+    """A session that is moving to another broker."""
 
     __slots__ = ("asked", "branch", "contents", "description", "passed", "serial", "since", "to")
 
     def __init__(self, to: BrokerRef, serial: int, description: list[bytes], branch: bool) -> None:
         self.branch = branch
-        """It is a branch of a session there."""
+        """Whether this session is a branch of the target's session."""
         self.to = to
         self.serial = serial
         self.description = description
         self.contents: list[bytes] | None = None
         self.passed: list[int] = []
         self.asked = 0.0
-        """When a part of it was asked for last."""
+        """Time of the target's last request."""
         self.since: float | None = None
-        """When the contents were asked for first."""
+        """Time of the first request for the contents; None before it."""
 
 
 class MigrationSource:
-    """The sessions that leave one broker."""
+    """The sessions that move from one broker to others."""
 
     def __init__(
         self,
@@ -55,11 +54,11 @@ class MigrationSource:
         self._passed = passed
         self._waiting = waiting
         self.leaving: dict[str, _Offer] = {}
-        """By client."""
+        """The migrations under way by client."""
         self._done: OrderedDict[tuple[BrokerRef, int], None] = OrderedDict()
-        """Hand-overs in which the session has departed from here."""
+        """Completed migrations (target, serial), the oldest first."""
         self.given = 0
-        """Sessions that have gone."""
+        """Number of sessions that have moved away."""
 
     @property
     def _host(self) -> SessionHost:
@@ -70,6 +69,7 @@ class MigrationSource:
         self._port.send(sender, TakeOverAnswer(frame.serial, self._yield(sender, frame)))
 
     def _yield(self, sender: BrokerRef, frame: TakeOver) -> int:
+        """Begin to hand a session over, if there is one and no later claim forbids it. Return the answer (`Yields`)."""
         client, sessions = frame.client, self._sessions
         if sessions.host is None:
             return Yields.NOTHING
@@ -94,11 +94,11 @@ class MigrationSource:
         elif answer is Yields.SESSION:
             offer = self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)
             self._look(client, offer, self._port.now)
-            sessions.leases[client] = max(0, frame.stamp - 2)  # one less has an owner whose session was adopted
+            sessions.leases[client] = max(0, frame.stamp - 2)  # stamp - 1 would mark an adopted session's owner
         return answer
 
     def _look(self, client: str, offer: _Offer, asked: float) -> None:
-        """See that it is asked for, and goes."""
+        """Keep the session here if the target sends no request for `patience` + `MARGIN` seconds."""
 
         def look() -> None:
             if self.leaving.get(client) is offer and offer.asked == asked:
@@ -111,12 +111,12 @@ class MigrationSource:
         self._port.after(self._sessions.patience + MARGIN, look)
 
     def keep(self, client: str) -> None:
-        """The client's session does not leave any more, if it was about to."""
+        """Cancel the migration of the client's session, if one is under way: the session stays here."""
         if self.leaving.pop(client, None) is not None:
             self._host.stay(client)
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
-        """The client of a migration."""
+        """Return the client of a migration under way, or None."""
         for client, offer in self.leaving.items():
             if offer.to == sender and offer.serial == serial:
                 return client
@@ -140,6 +140,9 @@ class MigrationSource:
             self._port.send(sender, part)
 
     def _pack(self, client: str, offer: _Offer, asked: Iterable[tuple[BrokerRef, str]]) -> None:
+        """Pack the session's contents, unless matching publications wait here; after `patience` seconds regardless.
+
+        `asked` has pairs of broker and topic; for each the number of the last publication passed on here is noted."""
         now = self._port.now
         if offer.since is None:
             offer.since = now
@@ -161,7 +164,7 @@ class MigrationSource:
         self._port.send(sender, Departed(frame.serial, (sender, frame.serial) in self._done))
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left: what was on its way to it stays."""
+        """Keep the sessions that were moving to a broker that has died or left."""
         for client, offer in list(self.leaving.items()):
             if offer.to == broker:
                 self.keep(client)

@@ -1,5 +1,5 @@
-"""The target's side of a migration (`saps.overlay.sessions.migration.migration`): it asks step by step, and repeats
-what is not answered."""
+"""The target of a migration (`saps.overlay.sessions.migration.migration`). It sends its requests step by step, and
+repeats unanswered ones."""
 
 from __future__ import annotations
 
@@ -23,23 +23,32 @@ from saps.topics import shared
 logger = logging.getLogger(__name__)
 
 AGAIN = 0.25
-"""Seconds after which a question without answer is repeated: a link may have broken."""
+"""Seconds after which an unanswered request is repeated, as a link may have broken."""
 MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
-"""Parts, and their bytes, of one stage of a session: it is kept in memory until it is complete."""
+"""Most parts of one stage of a session, and most bytes in them. They stay in memory until the stage is complete."""
 
 
 class Stage(Enum):
+    """The stage of a migration, at the target."""
+
     ASKING = "asking"
+    """`TakeOver` has been sent."""
     DESCRIBED = "described"
+    """The source gives the session; its settings and filters are being pulled."""
     CLEARING = "clearing"
+    """The settings have come; publications and an older session still have to leave this broker."""
     SUBSCRIBING = "subscribing"
+    """This broker subscribes, and waits until members have acknowledged all earlier publications."""
     PULLING = "pulling"
+    """The contents are being pulled."""
     PULLED = "pulled"
+    """The contents have come; publications that take both ways may still be under way."""
     ARRIVED = "arrived"
+    """`Arrived` has been sent; only `Departed` is missing."""
 
 
 class _Transfer:
-    """A session that comes here."""
+    """The migration of one session to this broker."""
 
     __slots__ = (
         "branch",
@@ -64,29 +73,29 @@ class _Transfer:
         self.claiming = claiming
         self.stamp = stamp
         self.sources = sources
-        """Whom to ask yet, the latest lease first."""
+        """The leases of brokers still to be asked, the latest first."""
         self.source: BrokerRef | None = None
         self.serial = 0
         self.stage = Stage.ASKING
         self.request: Frame | None = None
-        """What has been asked and not answered."""
+        """The request without an answer so far; it is repeated."""
         self.heard = 0.0
         self.parts: list[bytes] = []
         self.filters: list[str] = []
         self.pending: list[tuple[BrokerRef, str]] = []
         self.marks: dict[tuple[BrokerRef, str], int] = {}
         self.elsewhere = False
-        """It is on its way to another broker."""
+        """Whether some broker answered that the session is moving to another broker."""
         self.branch = claiming.branch
-        """The session is here; what comes is what another broker has had for it beside."""
+        """Whether the session is here already, and its branch at another broker is being fetched."""
         self.here = False
-        """The session itself has come, from the first that had one."""
+        """Whether the session itself has come from its first source, and branches of it follow."""
         self.kept = False
-        """If the source dies another broker adopts the session."""
+        """Whether the session has copies, so that another broker adopts it if the source dies."""
 
 
 class MigrationTarget:
-    """The sessions that come to one broker."""
+    """The sessions that move to one broker."""
 
     def __init__(
         self,
@@ -103,11 +112,11 @@ class MigrationTarget:
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
-        """Sessions that other brokers are to end, until they have said so."""
+        """By serial: brokers that have been told to end a session and have not answered, with the frame."""
         self.taken = 0
-        """Sessions that have come, or what a branch had."""
+        """Number of sessions and branches that have come."""
         self.merged = 0
-        """Of those, branches."""
+        """Number of branches among them."""
 
     @property
     def _host(self) -> SessionHost:
@@ -115,10 +124,11 @@ class MigrationTarget:
         return self._sessions.host
 
     def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
-        """Have the session from the first of these brokers that has one; the others end theirs."""
+        """Fetch a claimed session, as `saps.overlay.sessions.migration.migration.Migrations.take` says."""
         self._next(_Transfer(claiming, stamp, sources))
 
     def _next(self, transfer: _Transfer) -> None:
+        """Ask the next live broker for the session; end the claim if there is none."""
         claiming = transfer.claiming
         transfer.source = None
         while transfer.sources:
@@ -148,7 +158,7 @@ class MigrationTarget:
         self._port.send(transfer.source, request)
 
     def _tick(self, transfer: _Transfer, serial: int) -> None:
-        """Ask once more, and see that it does not take too long."""
+        """Repeat an unanswered request every `AGAIN` seconds; give the source up after `patience` seconds."""
 
         def due() -> None:
             if self.transfers.get(serial) is not transfer or transfer.source is None:
@@ -170,7 +180,7 @@ class MigrationTarget:
     def _silent(self, transfer: _Transfer) -> None:
         source, client = transfer.source, transfer.claiming.client
         assert source is not None
-        if transfer.claiming.given is not None or transfer.branch:  # nobody waits for it: it stays where it is
+        if transfer.claiming.given is not None or transfer.branch:  # no CONNECT waits, so the session may stay there
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
             return
@@ -185,41 +195,45 @@ class MigrationTarget:
         self._next(transfer)
 
     def _stop(self, transfer: _Transfer) -> None:
-        """Nothing comes of it."""
+        """Cancel a migration, and discard the incomplete session here."""
         del self.transfers[transfer.serial]
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(transfer.claiming.client)
             transfer.parts, transfer.request = [], None
 
     def interrupt(self, client: str) -> None:
-        """Another broker is not asked for the client's session any more."""
+        """Stop asking other brokers for the client's session, since this broker adopts it.
+
+        A migration beyond that stage goes on."""
         for transfer in [each for each in self.transfers.values() if each.claiming.client == client]:
             if transfer.stage is Stage.ASKING and not transfer.branch:
                 hit("question for a session that is adopted here")
                 self._stop(transfer)
 
     def _finish(self, transfer: _Transfer, arrival: Arrival) -> None:
-        """It is over; further sessions of the client are older."""
+        """End a migration and its claim; the brokers not asked yet have older sessions, which end."""
         del self.transfers[transfer.serial]
         for lease in transfer.sources:
             self.drop(lease.broker, transfer.claiming.client, transfer.stamp, transfer.claiming.user)
         self._sessions.finish(transfer.claiming, arrival)
 
     def gather(self, broker: BrokerRef, client: str, stamp: int) -> None:
-        """Have a broker end its session, which is a branch of the one here, when what it had beside is here."""
+        """Merge a broker's branch of the client's session into the session here; afterwards the branch ends.
+
+        `stamp` is that of the lease here."""
         claiming = Claiming(client, self._host.user(client), True, _nobody)
         claiming.branch = True
         self._next(_Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
 
     def ends(self, broker: BrokerRef, client: str) -> bool:
-        """Is a broker being told to end its session?"""
+        """Return whether a broker has been told to end its session, or its session is fetched as a branch."""
         dropped = any(to == broker and frame.client == client for to, frame in self.dropping.values())
         return dropped or any(
             each.branch and each.source == broker and each.claiming.client == client for each in self.transfers.values()
         )
 
     def drop(self, broker: BrokerRef, client: str, stamp: int, user: str | None) -> None:
-        """Have a broker end its session."""
+        """Tell a broker to end its session of the client, every `AGAIN` seconds until it answers or is lost."""
         self._serial += 1
         serial, frame = self._serial, TakeOver(self._serial, client, stamp, user, False)
         self.dropping[serial] = broker, frame
@@ -234,7 +248,7 @@ class MigrationTarget:
         send()
 
     def _asked(self, sender: BrokerRef, serial: int) -> _Transfer | None:
-        """The session that this broker has been asked for."""
+        """Return the migration with this serial number if `sender` is its source, else None."""
         transfer = self.transfers.get(serial)
         return transfer if transfer is not None and transfer.source == sender else None
 
@@ -247,7 +261,7 @@ class MigrationTarget:
             return
         transfer.heard = self._port.now
         if frame.answer == Yields.SESSION and transfer.branch and not self._host.birth(transfer.claiming.client):
-            hit("session gone before its branch came")  # the branch stays where it is, for whoever has the session
+            hit("session gone before its branch came")  # the branch stays there, for the broker that has the session
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
         elif frame.answer == Yields.SESSION and transfer.branch:
@@ -309,7 +323,7 @@ class MigrationTarget:
                     self._settle(transfer, lambda: self._reading(transfer, lambda: self._unpack(transfer, parts)))
 
     def _reading(self, transfer: _Transfer, read: Callable[[], None]) -> None:
-        """Use what has come; if it makes no sense there is no session."""
+        """Run `read` on received parts; if they are malformed, log it and ask the next broker."""
         try:
             read()
         except ValueError as error:
@@ -318,8 +332,11 @@ class MigrationTarget:
             self._next(transfer)
 
     def _clear(self, transfer: _Transfer, parts: list[bytes], limit: float) -> None:
-        """Begin when nothing is held here any more: what was acknowledged long ago could come out of it, and the client
-        may have had it from a broker two moves before. And when what is here of before has gone where it is going."""
+        """Begin the session when no publication waits here and an older session of the client has left; at `limit` in
+        any case.
+
+        A waiting publication may have been acknowledged long ago. The client may have it from a broker two moves
+        before, and would get it twice."""
         if self.transfers.get(transfer.serial) is not transfer:
             return
         client, migrations = transfer.claiming.client, self._sessions.migrations
@@ -330,7 +347,7 @@ class MigrationTarget:
             self._reading(transfer, lambda: self._begin(transfer, parts))
 
     def _begin(self, transfer: _Transfer, parts: list[bytes]) -> None:
-        """Have the session here, and subscribe for it. Raises ValueError."""
+        """Begin the session here and subscribe to its filters. Raises `ValueError` for malformed parts."""
         transfer.stage, serial, waiting = Stage.SUBSCRIBING, transfer.serial, True
 
         def taken_up() -> None:
@@ -343,13 +360,13 @@ class MigrationTarget:
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
-        """All of the session is there. Raises ValueError."""
+        """Complete the session with its contents, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.unpack(transfer.claiming.client, parts, lambda single: _had_passed(transfer, single))
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
     def _merge(self, transfer: _Transfer, parts: list[bytes]) -> None:
-        """The session here has what its branch had beside. Raises ValueError."""
+        """Merge a branch into the session here, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.merge(transfer.claiming.client, parts)
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
@@ -360,7 +377,7 @@ class MigrationTarget:
             return
         if frame.granted and transfer.stage is Stage.ARRIVED:
             self._arrived(transfer)
-        elif not frame.granted:  # it goes on there
+        elif not frame.granted:  # the session goes on at the source
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
 
@@ -370,7 +387,7 @@ class MigrationTarget:
             self.merged += 1
         elif transfer.source is not None:
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
-        if transfer.sources and self._host.birth(transfer.claiming.client):  # what they have of it beside comes first
+        if transfer.sources and self._host.birth(transfer.claiming.client):  # their branches come first
             del self.transfers[transfer.serial]
             transfer.branch = transfer.here = True
             self._next(transfer)
@@ -380,8 +397,11 @@ class MigrationTarget:
     # --- what was published before ------------------------------------------------------------------------------------
 
     def _settle(self, transfer: _Transfer, then: Callable[[], None]) -> None:
-        """Go on when all members have what was published so far, and this broker has passed on all that it has. Before
-        the source packs, so that it has what did not come here; after, so that what comes by both ways has come."""
+        """Run `then` when members have acknowledged all publications so far and none waits here; after `patience`
+        seconds in any case.
+
+        Before the source packs, this ensures that the source has what did not come here. Afterwards it ensures that
+        publications that take both ways have come, so that duplicates are found."""
         plain, serial = [each for each in transfer.filters if shared(each) is None], transfer.serial
 
         def there() -> bool:
@@ -401,7 +421,9 @@ class MigrationTarget:
         self._ask(transfer, Pull(transfer.serial, 1, 0, transfer.pending))
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left: what has arrived from it is here, what has not is lost."""
+        """Handle the death or leaving of a source: a session that has arrived goes on here.
+
+        For any other session the client waits for an heir, if there are copies, or the next broker is asked."""
         for transfer in list(self.transfers.values()):
             if transfer.source != broker:
                 continue
@@ -419,7 +441,7 @@ def _outcome(transfer: _Transfer, otherwise: Arrival) -> Arrival:
 
 
 def _had_passed(transfer: _Transfer, single: Batch) -> bool:
-    """Had this publication passed at the source before?"""
+    """Return whether the source had passed this publication on to the session before."""
     origin = single.origin
     if origin is None or not isinstance(single.publisher, BrokerRef):
         return False
@@ -427,4 +449,4 @@ def _had_passed(transfer: _Transfer, single: Batch) -> bool:
 
 
 def _nobody(arrival: Arrival) -> None:
-    """Of what nobody waits for."""
+    """Ignore the outcome of a claim that nobody waits for."""

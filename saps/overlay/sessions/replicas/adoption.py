@@ -1,14 +1,14 @@
-"""How the heir makes a dead owner's sessions its own.
+"""Adoption: the heir makes a dead owner's sessions its own.
 
-1. It claims each client in the directory, with the owner's stamp and one more: any CONNECT counts as later. Whoever
-   asks for the session meanwhile is told to wait.
-2. It has the sessions begin, with their subscriptions. They take in what is published from now on.
-3. When these have been taken up everywhere, and all has left that was published here before, it asks all brokers for
-   what the owner has missed (`Inherit`): what it had not acknowledged, and what has been published for it since. All
-   that it had acknowledged is in the copy.
-4. It waits until what was published meanwhile has come, and completes the sessions: first what is in the copy, then
+1. The heir claims each client in the session directory with the owner's stamp plus one, so any later CONNECT wins. A
+   broker that asks for the session meanwhile is told to wait.
+2. The heir begins the sessions with their subscriptions. They queue what is published from now on.
+3. Once the subscriptions hold everywhere, and earlier publications have left this broker, the heir asks all brokers
+   for what the owner has missed (`Inherit`): unacknowledged publications, and those published for it since. All that
+   the owner had acknowledged is in the copy.
+4. The heir waits until publications under way have come, and completes the sessions: first with the copy, then with
    the rest in each publisher's order, each once.
-5. The sessions are in use; what the directory knows of later or earlier ones is settled as after a partition.
+5. The sessions are in use. Later or earlier sessions in the directory are settled as after a partition merge.
 """
 
 from __future__ import annotations
@@ -36,29 +36,30 @@ from saps.topics import shared
 logger = logging.getLogger(__name__)
 
 ATTEMPTS = 4
-"""Range calls for what the owner has missed; the last one counts, complete or not."""
+"""Most range calls of a round for what the owner has missed. The last one counts, complete or not."""
 ROUNDS = 5
-"""Times that all are asked, while frames they have sent do not come."""
+"""Most rounds, while announced frames are missing or answers incomplete."""
 ARRIVE = 0.5
-"""Seconds within which these come, or a link has broken."""
+"""Limit in seconds for the arrival of announced frames; afterwards a link must have broken."""
 
 ATTENDED, AGAIN = 40, 0.05
-"""Times, and seconds between two of them, that it is looked whether another broker that is asked for one of them gives
-it. (It may wait for this one.)"""
+"""Most checks whether a session is moving or asked for, and seconds between two. Afterwards a mere question no longer
+delays the adoption, since the broker that is asked may wait for this one."""
 
 
 class Publications(Protocol):
     """The publications under way at this broker (`saps.overlay.delivery.delivery`)."""
 
     def waiting(self, topic_filters: list[str]) -> bool:
-        """Something that matches has come or was published here, and has not gone on yet."""
+        """Return whether a matching publication has come, or was published here, and was not passed on yet."""
 
     def queued(self) -> Callable[[], bool]:
-        """Does something that has been published here until now wait for its topic's subscribers to be known?"""
+        """Return a function that returns whether a publication made here before this call still waits for the
+        subscribers of its topic to be known."""
 
 
 class _Adopted:
-    """One session on its way."""
+    """A session under adoption."""
 
     __slots__ = ("claiming", "complete")
 
@@ -68,7 +69,7 @@ class _Adopted:
 
 
 class Adoption:
-    """The adoption of one owner's sessions."""
+    """The adoption of one owner's sessions; `begin` starts it."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Adoption:
         copy: Copy,
         done: Callable[[], None],
     ) -> None:
-        """`done` runs when all are here."""
+        """`serial` identifies the adoption in frames. `done` runs when all sessions are complete here."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
@@ -94,18 +95,21 @@ class Adoption:
         self._unsubscribed = 0
         self._rounds = 0
         self._come: dict[str, list[tuple[BrokerRef, Publish]]] = {}
-        """What has come of those that sent it, in the present round."""
+        """Missed publications of the present round, by the broker that sent them, each with its publisher's broker."""
         self._over = False
         self.answered: set[str] = set()
-        """Publishers' brokers that have sent all that the owner had missed."""
+        """Names of the brokers that have sent all that the owner had missed from them."""
 
     @property
     def filters(self) -> list[str]:
-        """Of the sessions, without those of shared subscriptions."""
+        """The sessions' topic filters, without shared subscriptions."""
         return list(self._filters)
 
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
-        """`now`: seconds since the epoch; `elsewhere`: stamps of later copies of the same clients' sessions."""
+        """Claim the sessions and begin them, once none of them is moving here.
+
+        `now` is in seconds since the epoch. `elsewhere` has the stamps of other copies of the same clients' sessions;
+        a session with a later copy is left out, and so is one that has expired."""
         clients = [each.client for each in self._copy.sessions.values()]
         if any(self._sessions.moving(client, attempt < ATTENDED) for client in clients):
             self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
@@ -121,10 +125,11 @@ class Adoption:
         self._subscribed()
 
     def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], stamp: int) -> None:
+        """Begin one session; if it is here already or on its way, merge the copy into it."""
         client, host = saved.client_id, self._sessions.host
         assert host is not None
         if self._copy.restored and saved.birth and host.birth(client) == saved.birth:
-            return  # adopted before the loss of power
+            return  # this broker adopted the session before the loss of power
         claiming = self._sessions.inherit(client, saved.user, stamp)
         if claiming is None:
             host.absorb(saved, messages)
@@ -141,8 +146,9 @@ class Adoption:
             self._await_own(self._publications.queued(), self._port.now + self._sessions.patience)
 
     def _await_own(self, queued: Callable[[], bool], limit: float) -> None:
-        """What was published here before the sessions began, and waits for its topic's subscribers to be known, is not
-        in the log yet that tells what the owner has missed."""
+        """Ask for what the owner has missed, once no earlier publication from here waits for its subscribers.
+
+        The log of missed publications does not have such a publication yet."""
         if queued() and self._port.now < limit:
             hit("an heir's own publications are queued")
             self._port.after(0.02, lambda: self._await_own(queued, limit))
@@ -158,7 +164,7 @@ class Adoption:
         self._calls.call(ALL_BROKERS, body, self._told, ATTEMPTS)
 
     def bequeathed(self, sender: BrokerRef, frame: Bequest) -> None:
-        """A publishers' broker has sent something."""
+        """Take a missed publication of the present round from a broker."""
         if frame.turn == self._rounds and not self._over:
             self._come.setdefault(sender.name, []).append((frame.origin or sender, frame.body))
 
@@ -167,6 +173,7 @@ class Adoption:
         self._collect(expected, outcome.complete, self._port.now + ARRIVE)
 
     def _collect(self, expected: dict[str, int], complete: bool, limit: float) -> None:
+        """Wait for the announced frames until `limit`; begin another round if some are missing."""
         missing = any(len(self._come.get(name, ())) < count for name, count in expected.items())
         if missing and self._port.now < limit:
             self._port.after(0.02, partial(self._collect, expected, complete, limit))
@@ -195,4 +202,4 @@ class Adoption:
             self._sessions.sync_one(client)
         self._done()
         self.clients.clear()
-        del self._copy, self._done  # and with them the messages; what is left is asked for for a day
+        del self._copy, self._done  # frees the messages; the rest answers questions for a day

@@ -1,4 +1,4 @@
-"""What a commit of the journal says of sessions that last, as a frame carries it."""
+"""Converts a commit of the journal into the changes of lasting sessions that a frame carries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.storage.journal import Batch, Row, Table
 
 PART = 1 << 16
-"""Payload bytes of a frame of a snapshot above which another one is begun."""
+"""Payload bytes at which a part of a snapshot is complete."""
 ROWS = 512
-"""The same in rows."""
+"""Number of rows at which a part of a snapshot is complete."""
 _EXPIRY = 3
-"""Column of a session's row."""
+"""Column of the expiry interval in a session's row."""
 _GONE = {
     Table.SESSIONS: "no_sessions",
     Table.SUBSCRIPTIONS: "no_subscriptions",
@@ -26,7 +26,9 @@ Stamp = Callable[[str], int]
 
 
 def changes_of(batch: Batch, stamp: Stamp) -> Changes:
-    """The changes of a batch. `stamp`: of the owner's lease of a client. Sessions without an expiry are none here."""
+    """Return the changes of a batch. `stamp` returns the stamp of the owner's lease of a client.
+
+    A session without an expiry interval counts as removed."""
     changes = Changes()
     for table, rows in batch.items():
         gone = _GONE.get(table)
@@ -41,7 +43,7 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
 
 
 def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[Changes]:
-    """The rows in order, as many together as make a frame; one at least."""
+    """Yield the rows as changes, in order and in parts of a frame each; one part at least, which may be empty."""
     changes, size, count = Changes(), 0, 0
     for table, _, row in rows:
         _add(changes, table, row, stamp)
@@ -55,7 +57,7 @@ def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[C
 
 
 def urgent(changes: Changes) -> bool:
-    """Does an acknowledgement depend on it? Not on messages that clients have, which only become fewer."""
+    """Return whether an acknowledgement depends on the changes. None depends on the removal of delivered messages."""
     return bool(
         changes.messages or changes.copies or changes.releases or changes.incoming
         or changes.sessions or changes.subscriptions
@@ -64,7 +66,7 @@ def urgent(changes: Changes) -> bool:
 
 
 def some(changes: Changes) -> bool:
-    """Is there anything in it?"""
+    """Return whether there are any changes."""
     return urgent(changes) or bool(changes.no_messages or changes.no_copies)
 
 

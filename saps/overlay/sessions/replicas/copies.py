@@ -1,4 +1,4 @@
-"""The copy of one owner's sessions, as its log has told."""
+"""The copy of one owner's sessions, built from the owner's log."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from saps.overlay.sessions.replicas.states import State
 from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
 
 RECENT = 1024
-"""Messages of each session that it is remembered to have had."""
+"""Number of messages per session whose origins are remembered, as a guard against duplicates."""
 MOST_SESSIONS = 1 << 20
-"""Of one owner."""
+"""Most sessions of one owner."""
 UNNUMBERED = 1 << 62
+"""Added to a message's number in the owner's journal to make an origin for a message without one; above all
+publication numbers."""
 
 
 class Copy:
-    """What this broker has of an owner's log, and what it does about it."""
+    """The copy of an owner's log at this broker, and its state."""
 
     def __init__(self, owner: BrokerRef, log: int, stream: int) -> None:
-        """`stream`: as in `Append`; 0: it comes from a file."""
+        """`stream` is as in `Append`, or 0 for a copy from this broker's file."""
         self.owner = owner
         self.log = log
         self.stream = stream
         self.seq = 0
         self.commit = 0
         self.whole = False
-        """It has all there is."""
+        """Whether the copy is complete up to `commit`."""
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
         self.sessions: dict[int, SessionCopy] = {}
@@ -44,11 +46,11 @@ class Copy:
 
     @property
     def restored(self) -> bool:
-        """It was in a file when this broker started."""
+        """Whether the copy was in this broker's file when it started."""
         return not self.stream
 
     def take(self, frame: Append) -> None:
-        """The next frame of the log. Raises `ProtocolError` if it has too much."""
+        """Apply the next frame of the log. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`."""
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
@@ -57,7 +59,7 @@ class Copy:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
     def apply(self, changes: Changes) -> None:
-        """Have these changes."""
+        """Apply these changes: additions first, then removals."""
         for session in changes.sessions:
             self.sessions[session.number] = session
         for each in changes.subscriptions:
@@ -75,7 +77,7 @@ class Copy:
         self._remove(changes)
 
     def everything(self) -> Changes:
-        """All that is in it."""
+        """Return the whole copy as changes to an empty one."""
         subscriptions = [
             SubscriptionCopy(
                 number, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
@@ -117,7 +119,7 @@ class Copy:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
 
     def saved(self) -> tuple[list[SavedSession], dict[int, SavedMessage]]:
-        """All of it, as a file would have it."""
+        """Return the sessions, and their messages by number, in the form in which a file has them."""
         found = {
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,

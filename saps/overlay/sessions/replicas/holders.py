@@ -1,14 +1,15 @@
-"""The holders' side: copies of other brokers' sessions, and who adopts them when their owner dies.
+"""The holders' side: keeps copies of other brokers' sessions, and decides who adopts them when the owner dies.
 
-1. A holder watches the owners whose logs it follows. When one is dead to it, it asks the other holders (`Heir`).
-2. If one of them hears the owner, it asks again after `ASK_AGAIN`: of three brokers two decide.
-3. Else the one whose copy reaches furthest adopts (`saps.overlay.sessions.replicas.adoption`), of equals the first in
-the
-   owner's list. The others stand by, and ask again if that one dies. Who reaches nobody decides alone.
-4. From then on the owner's frames are refused: it learns that it was taken for dead.
-5. When what has been adopted is stored and copied as the heir's own, the others forget theirs (`Inherited`).
+1. A holder watches the owners whose logs it follows. When it declares one dead, it asks the other holders (`Heir`).
+2. If one of them still hears the owner, it asks again after `ASK_AGAIN` seconds: of three brokers two decide.
+3. Else the holder whose copy reaches furthest adopts the sessions (`saps.overlay.sessions.replicas.adoption`); of
+   equal ones the first in the owner's list. The other holders stand by, and ask again if the heir dies. A holder that
+   reaches no other decides alone.
+4. From then on the heir refuses the owner's frames, so the owner learns that it was declared dead.
+5. When the adopted sessions are stored and copied as the heir's own, the other holders drop their copies
+   (`Inherited`).
 
-What follows what is in `saps.overlay.sessions.replicas.states`.
+The table of states is in `saps.overlay.sessions.replicas.states`.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ logger = logging.getLogger(__name__)
 ASK_AGAIN = 0.1
 """Seconds until the other holders are asked again, while one of them hears the owner."""
 ANSWER = 1.0
-"""Seconds for which a holder that is not known to be dead may take to answer."""
+"""Limit in seconds for the answer of a holder that has not been declared dead."""
 STAND_BY = 15.0
-"""Seconds within which another holder has to adopt."""
+"""Limit in seconds for another holder's adoption."""
 HEIR_FOR = 86400.0
-"""Seconds for which those that were cut off meanwhile are told of an adoption: as long as they keep what is missed."""
+"""Seconds for which brokers that were cut off are told of an adoption: as long as they keep missed publications."""
 FENCED = 4096
-"""Logs that are remembered to be over."""
+"""Number of ended logs that are remembered, to refuse their frames."""
 
 Log = tuple[BrokerRef, int]
 
 
 class _Vote:
-    """What the other holders of a log have said."""
+    """The answers of the other holders of a log, while the heir is being decided."""
 
     __slots__ = ("answers", "heir", "limit")
 
@@ -59,7 +60,7 @@ class _Vote:
 
 
 class Replicas:
-    """The copies that one broker has made, and those it holds."""
+    """The session replicas of one broker: the copies it has others make (`source`), and the copies it holds."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Replicas:
         publications: Publications,
         wall: Callable[[], float],
     ) -> None:
-        """`wall`: seconds since the epoch."""
+        """`wall` returns the time in seconds since the epoch."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
@@ -83,16 +84,16 @@ class Replicas:
         self._over: OrderedDict[Log, None] = OrderedDict()
         self._serial = 0
         self.adoptions: dict[int, Adoption] = {}
-        """By the serial of their `Inherit`: those under way, and those of the last day."""
+        """Adoptions under way, and those of the last day, by the serial number of their `Inherit`."""
         self.adopted = 0
-        """Sessions adopted."""
+        """Number of sessions adopted here."""
         self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._adopt, self._done)
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
-        """Does something when all that has changed is stored, and copied."""
+        """Runs an action when all changes so far are stored and copied."""
 
     @property
     def held(self) -> int:
-        """Sessions of other brokers that are held here."""
+        """Number of other brokers' sessions held here."""
         return sum(len(copy.sessions) for copy in self.copies.values())
 
     # ---- frames
@@ -119,7 +120,7 @@ class Replicas:
             self._port.send(sender, Appended(frame.stream, 0, True))
             return
         if copy is None or copy.stream < frame.stream:
-            if frame.seq != 1:  # what came before is repeated; unless it has been answered, and was forgotten here
+            if frame.seq != 1:  # the owner retransmits frame 1, or learns that the copy is gone if frame 1 was answered
                 self._port.send(sender, Appended(frame.stream, 0))
                 return
             self._begin_anew(sender, frame.log)
@@ -145,7 +146,7 @@ class Replicas:
     # ---- the owners' fate
 
     def watched(self) -> dict[str, BrokerRef]:
-        """The brokers whose failure must be noticed."""
+        """Return, by name, the brokers whose failure must be noticed: holders, owners and rivals of a vote."""
         found = self.source.awaited()
         for log, copy in self.copies.items():
             if copy.state is State.FOLLOWING:
@@ -156,7 +157,7 @@ class Replicas:
         return found
 
     def died(self, broker: BrokerRef) -> None:
-        """A broker is dead to this one, or has left."""
+        """Handle the death or leaving of a broker, as a holder, an owner or an heir."""
         self.source.forget(broker)
         for log, copy in list(self.copies.items()):
             if copy.owner.name == broker.name and copy.owner.incarnation <= broker.incarnation:
@@ -171,13 +172,13 @@ class Replicas:
                 self._decide(log, copy)
 
     def back(self, broker: BrokerRef) -> None:
-        """It is heard again, in the same life."""
+        """Follow the logs of an owner again that is heard again in the same incarnation."""
         for log, copy in self.copies.items():
             if copy.owner == broker and self._step(copy, Event.OWNER_HEARD):
                 self._votes.pop(log, None)
 
     def _step(self, copy: Copy, event: Event) -> bool:
-        """True if the state has changed."""
+        """Apply an event to a copy. Return whether its state has changed."""
         before, copy.state = copy.state, following(copy.state, event)
         return copy.state is not before
 
@@ -187,7 +188,7 @@ class Replicas:
         self._votes.pop(log, None)
 
     def _done(self, log: Log) -> None:
-        """Its sessions are another broker's own now, or this one's."""
+        """End a log whose sessions another broker or this one owns now: refuse its frames and drop the copy."""
         self._over[log] = None
         if len(self._over) > FENCED:
             self._over.popitem(last=False)
@@ -202,7 +203,7 @@ class Replicas:
         return [ref for ref in copy.holders if ref.name != me and not self._port.lost(ref)]
 
     def _ask(self, log: Log, copy: Copy) -> None:
-        """Find out whether to adopt."""
+        """Ask the other holders whether this broker is to adopt the sessions of a log."""
         vote = self._votes[log] = _Vote()
         vote.limit = self._port.now + ANSWER
         for ref in self._others(copy):
@@ -226,6 +227,7 @@ class Replicas:
             self._decide(log, copy)
 
     def _decide(self, log: Log, copy: Copy) -> None:
+        """Decide on the heir once the other live holders have answered or `ANSWER` seconds have passed."""
         vote = self._votes.get(log)
         if vote is None or copy.state is not State.ASKING or self.copies.get(log) is not copy:
             return
@@ -285,8 +287,10 @@ class Replicas:
         adoption.begin(self._wall(), self._elsewhere(copy))
 
     def _elsewhere(self, copy: Copy) -> dict[str, int]:
-        """Clients of whose sessions there are copies from others, with the stamps. What the owner itself has, in a
-        later life that began with its disk, lacks what was published meanwhile."""
+        """Return the clients whose sessions other copies here have, with the greatest stamps.
+
+        Another log of the same owner, while it is followed, does not count: a later incarnation began it from its disk,
+        and lacks what was published meanwhile."""
         found: dict[str, int] = {}
         for other in self.copies.values():
             again = other.owner.name == copy.owner.name and other.state is State.FOLLOWING
@@ -299,19 +303,21 @@ class Replicas:
         del self.adoptions[serial]
 
     def heritage(self, asking: BrokerRef) -> list[tuple[BrokerRef, list[str]]]:
-        """Owners whose sessions have been adopted here, and the filters of these, unless `asking` has answered then."""
+        """Return the owners whose sessions were adopted here, each with the sessions' filters.
+
+        Adoptions in which the broker `asking` has already sent what the owner had missed are left out."""
         adoptions = [each for each in self.adoptions.values() if asking.name not in each.answered]
         return [(adoption.owner, adoption.filters) for adoption in adoptions]
 
     def leases(self) -> list[SessionLease]:
-        """Of owners that are dead: nobody else tells of them."""
+        """Return the leases of dead owners, and of restored copies: no live owner reports them."""
         lost = [copy for copy in self.copies.values() if copy.state not in (State.FOLLOWING, State.RESTORED)]
         return self.restored.leases() + [
             SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()
         ]
 
     def restores(self, client: str) -> bool:
-        """Is it to be found out whether the client's session goes on here, from a copy in this broker's file?"""
+        """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
         return client in self.restored.clients
 
 

@@ -1,11 +1,12 @@
-"""Copies that an earlier life of this broker left in its file: after a loss of power, of one broker or of all.
+"""Restored copies: an earlier incarnation of this broker left them in its file, before a loss of power.
 
-1. When this broker has joined it lets the others come, for `SETTLE` seconds, and asks all of them (`Orphans`).
-2. An owner that lives, or lives on with its file, has all that was acknowledged, and so has whoever has adopted the
-   sessions: the copy is of no use.
-3. Else the one whose copy reaches furthest adopts them, of equals the first by name. The others ask again.
+1. When this broker has joined, it gives the others `SETTLE` seconds to start, and asks all of them (`Orphans`).
+2. An owner that is alive, or restarted with its file, has all that was acknowledged, and so has an heir. Then the copy
+   is of no use.
+3. Else the broker whose copy reaches furthest adopts the sessions; of equal ones the first by name. The others ask
+   again.
 
-Until then whoever looks for one of these sessions is told to wait.
+Until then a broker that looks for one of these sessions is told to wait.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from saps.overlay.sessions.replicas.states import Event, State, following
 from saps.storage.journal import Journal
 
 SETTLE = 2.0
-"""Seconds for which owners may take to come back beside this broker; later their sessions and those here are merged."""
+"""Seconds that owners have to restart beside this broker. Sessions of a later owner are merged with those here."""
 AGAIN = 1.0
-"""Seconds until all are asked again."""
+"""Seconds until all brokers are asked again."""
 ROUNDS = 5
-"""Incomplete answers, after which those count that there are."""
+"""Number of rounds after which incomplete answers suffice."""
 
 Log = tuple[BrokerRef, int]
 
 
 class Restored:
-    """What one broker does about them."""
+    """The restored copies of one broker, until they are adopted or dropped."""
 
     def __init__(
         self,
@@ -46,8 +47,9 @@ class Restored:
         adopt: Callable[[Log, Copy], None],
         done: Callable[[Log], None],
     ) -> None:
-        """`copies`: all that there are here; `over`: logs whose sessions are somebody's own again. `adopt` has the
-        sessions of a log go on here, `done` notes that it is of no use."""
+        """`copies` are all copies here, `over` the logs whose sessions some broker owns again.
+
+        `adopt` adopts the sessions of a log, `done` drops a copy that is of no use."""
         self._port = port
         self._calls = calls
         self._shelf = shelf
@@ -57,28 +59,28 @@ class Restored:
         self._done = done
         self._rounds = 0
         self.clients: set[str] = set()
-        """Whose sessions these are."""
+        """The clients of the restored sessions."""
 
     def take(self, journal: Journal, held: dict[str, dict[str, bytes]]) -> None:
-        """From now on copies are kept in a file. This is what was in it."""
+        """Keep copies in a file from now on, and restore those in `held`, its rows by owner and name."""
         for copy in self._shelf.begin(journal, self._port.me, held):
             copy.state = State.RESTORED
             self._copies[copy.owner, copy.log] = copy
         self._logs()
 
     def leases(self) -> list[SessionLease]:
-        """Whoever looks for these sessions finds them here, for now."""
+        """Return leases of this broker for the restored sessions, so that claims find them here for now."""
         me, copies = self._port.me, self._copies.values()
         found = [each for copy in copies if copy.state is State.RESTORED for each in copy.sessions.values()]
         return [SessionLease(each.client, me, each.stamp, True) for each in found]
 
     def begin(self) -> None:
-        """This broker has joined."""
+        """Begin to ask about the restored copies, since this broker has joined."""
         if self._logs():
             self._port.after(SETTLE, self._ask)
 
     def _logs(self) -> list[Log]:
-        """Those that nothing is known of yet."""
+        """Return the undecided logs, and bring `clients` up to date."""
         found = {log: copy for log, copy in self._copies.items() if copy.state is State.RESTORED}
         self.clients = {each.client for copy in found.values() for each in copy.sessions.values()}
         return list(found)
@@ -89,7 +91,7 @@ class Restored:
             self._calls.call(ALL_BROKERS, Orphans(logs), partial(self._answered, logs), 1)
 
     def known(self, body: Orphans) -> Orphaned:
-        """What is known here of logs that others have restored (answers `Orphans`)."""
+        """Answer `Orphans`: how far each log, restored elsewhere, reaches here; -1 if its copies are of no use."""
         return Orphaned(self._port.me.name, [self._standing(log) for log in body.logs])
 
     def _standing(self, log: Log) -> int:

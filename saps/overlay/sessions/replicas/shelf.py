@@ -1,7 +1,7 @@
-"""Copies of other brokers' sessions in this broker's own file: rows that come and go with what is copied.
+"""Stores copies of other brokers' sessions in this broker's own file, as rows that change with the copies.
 
-A holder answers `Append` when these rows are on disk, so that what is acknowledged outlives a loss of power of all
-brokers, and of the owner's disk beside.
+A holder answers `Append` when these rows are on disk. So acknowledged changes survive a loss of power of all brokers,
+even if the owner's disk is lost, too.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
 
 LIVES = 64
-"""Earlier lives of this broker with this file that are remembered."""
+"""Number of this broker's incarnations with this file that are remembered."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
 Row = tuple[str, Any]
-"""The name of a row and what is in it."""
+"""The name and the value of a row."""
 
 
 class _Head(msgspec.Struct, array_like=True):
-    """How far a copy goes."""
+    """The row with the identity and extent of a copy."""
 
     owner: BrokerRef
     log: int
@@ -36,16 +36,18 @@ class _Head(msgspec.Struct, array_like=True):
 
 
 class Shelf:
-    """The rows of all copies here; none without a file."""
+    """The rows of all copies here. Without a file all calls do nothing."""
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
-        """Of the file."""
+        """The journal of the file; None without one."""
         self.lives: set[int] = set()
-        """Incarnations of this broker that have written to the file."""
+        """Earlier incarnations of this broker that have written to the file."""
 
     def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]]) -> list[Copy]:
-        """From now on copies are kept in a file, in which this was `held`. Returns the copies that are whole."""
+        """Keep the copies in a file from now on. `held` has the file's rows by owner and name.
+
+        Return the complete copies of it. Rows of incomplete ones are dropped."""
         self.journal = journal
         lives = sorted(int(name) for name in held.get("", {}))
         for life in lives[:-LIVES]:
@@ -65,7 +67,7 @@ class Shelf:
         return found
 
     def take(self, copy: Copy, changes: Changes) -> None:
-        """A copy is about to be changed."""
+        """Write changes that are about to be applied to a copy. Call it before `Copy.take`, whose rows it reads."""
         if self.journal is None:
             return
         owner = _owner(copy)
@@ -75,14 +77,14 @@ class Shelf:
             self.journal.drop(Table.HELD, (owner, name))
 
     def note(self, copy: Copy) -> None:
-        """It has been."""
+        """Write the extent of a copy after its change."""
         if self.journal is not None:
             owner = _owner(copy)
             head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders)
             self.journal.put(Table.HELD, (owner, "log"), (owner, "log", _encode(head)))
 
     def drop(self, copy: Copy) -> None:
-        """It is of no use any more."""
+        """Drop all rows of a copy."""
         if self.journal is not None:
             owner = _owner(copy)
             for name in ("log", *(name for name, _ in _added(copy.everything()))):
@@ -120,7 +122,7 @@ def _removed(copy: Copy, changes: Changes) -> Iterator[str]:
 
 
 def _read(rows: dict[str, bytes]) -> Copy | None:
-    """A copy as it was; None if nobody knows whose it is."""
+    """Return the copy with these rows, or None if the row with its owner is missing."""
     if "log" not in rows:
         return None
     head = _decode(rows["log"], type=_Head)

@@ -1,13 +1,14 @@
-"""The owner's side: its log of changes, and the brokers that follow it.
+"""The owner's side: keeps its log of changes, and the brokers that follow the log.
 
-1. The owner chooses `copies` - 1 holders among the brokers it knows: of its own site first, there in other zones.
-2. A holder gets everything (a snapshot, in parts), and then each commit, in order, each once. It answers each.
-3. A holder that has answered the snapshot is **in sync**. A commit is done when all that are in sync have it; while
-   none is and one is alive, when the first has become so. So what is acknowledged is at two brokers at least, and each
-   that is in sync has all of it.
-4. A holder that dies is replaced. If none is left the owner goes on alone, or (`refuse`) waits for one.
-5. A holder that refuses the log has adopted its sessions: this broker was taken for dead. It begins another log, and
-   asks the directory whose its sessions are.
+1. The owner chooses `copies` - 1 holders among the brokers it knows: those of its own site first, there those in other
+   zones.
+2. A holder gets a snapshot of everything, in parts, and then each commit once, in order. It answers each frame.
+3. A holder that has answered the snapshot is **in sync**. A commit is done when all holders in sync have it. While
+   none is in sync but one is alive, the commit waits until the first is in sync. So acknowledged changes are at two
+   brokers at least, and each holder in sync has all of them.
+4. A dead holder is replaced. If no holder is left, the owner goes on alone, or waits for one (`refuse`).
+5. A holder that refuses the log has adopted its sessions, as this broker was declared dead. The owner begins another
+   log, and asks the session directory who has its sessions.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from saps.storage.journal import Batch, Row, Table
 logger = logging.getLogger(__name__)
 
 WINDOW = 16
-"""Frames under way to one holder. More hold up what else goes over the link."""
+"""Most unacknowledged frames to one holder. A larger window would delay other traffic on the link."""
 REPEAT = 0.25
-"""Seconds between two looks whether a holder answers, and whether there is a broker that can be one more."""
+"""Seconds between two checks whether holders answer and whether another broker can become a holder."""
 SILENT = 0.5
-"""Seconds without progress after which the frames are repeated: a link may have broken."""
+"""Seconds without progress after which frames are retransmitted, as a link may have broken."""
 FENCED = 1.0
 """Seconds until a holder that has refused a log is asked to follow the next one."""
 
@@ -47,14 +48,16 @@ class _Holder:
         self.ref = ref
         self.stream = stream
         self.seq = 0
-        """Of the last frame made for it."""
+        """Number of the last frame made for this holder."""
         self.acked = 0
+        """Number of the last frame acknowledged."""
         self.whole_at = 0
-        """The frame with which it has the snapshot."""
+        """Number of the frame that completes the snapshot."""
         self.queue: deque[Append] = deque()
-        """What is not sent yet."""
+        """Frames not sent yet."""
         self.unacked: deque[Append] = deque()
         self.progress = 0.0
+        """Time at which the first unacknowledged frame was sent, retransmitted, or the one before acknowledged."""
 
     @property
     def in_sync(self) -> bool:
@@ -62,56 +65,60 @@ class _Holder:
 
 
 class Source:
-    """The log of one broker's sessions. (A `saps.storage.commits.Copier`.)"""
+    """The log of one broker's sessions (a `saps.storage.commits.Copier`)."""
 
     def __init__(
         self, port: Port, candidates: Callable[[], Iterable[BrokerRef]], stamp: Callable[[str], int], copies: int
     ) -> None:
-        """`candidates`: brokers that may hold copies; `stamp`: of the lease of a client here. `copies`: of each
-        session, this broker's included."""
+        """`candidates` returns the brokers that may hold copies, `stamp` the stamp of a client's lease here.
+
+        `copies` is the number of copies of each session, this broker's included."""
         self._port = port
         self._candidates = candidates
         self._stamp = stamp
         self._wanted = copies - 1
         self.refuse = False
-        """Without a copy elsewhere nothing is acknowledged."""
+        """Whether commits wait while no other broker has a copy (`session.minority`)."""
         self.rows: Callable[[], Iterable[tuple[Table, Any, Row]]] = tuple
-        """All sessions that last."""
+        """Returns the journal's rows of all lasting sessions."""
         self.shown: Callable[[], None] = _nothing
-        """Told that somebody gets all that those say, also what no commit has had yet: if it goes before one has it,
-        the next one must say so."""
+        """Called when a holder gets all `rows`, even rows of no commit yet. If such a row is removed before a commit
+        has it, the next commit must report the removal."""
         self.on_fenced: Callable[[], None] = lambda: None
+        """Called when a holder has refused the log, since it adopted the sessions."""
         self._log = 1
         self._commit = 0
-        """Commits so far."""
+        """Number of commits so far."""
         self._streams = 0
         self._holders: dict[str, _Holder] = {}
         self._refused: dict[str, float] = {}
-        """Who has refused a log, and when."""
+        """Times at which holders refused a log, by name."""
         self._done: Callable[[], None] | None = None
-        """The commit that waits, and (`_due`) for what."""
+        """The callback of the commit that waits."""
         self._due: dict[str, tuple[int, int]] = {}
+        """By holder: the stream and the number of the frame that the waiting commit needs acknowledged."""
         self._ticking = False
         self._used = False
-        """There was something to copy."""
+        """Whether there has been anything to copy."""
         self.frames = 0
-        """Frames sent with changes, snapshots included."""
+        """Number of frames sent with changes, snapshots included."""
         self.waited = 0
-        """Commits that have waited for a holder."""
+        """Number of commits that have waited for a holder."""
 
     # ---- commits
 
     @property
     def alone(self) -> bool:
-        """No other broker is known that could follow the log, and nothing waits until one is."""
+        """Whether no other broker is known that could follow the log, and no commit waits for one."""
         return self._wanted <= 0 or not (self._holders or self.refuse or any(True for _ in self._candidates()))
 
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
-        """Have the holders take these changes. `done` runs when they have, as far as that is waited for."""
+        """Send these changes to the holders. `done` runs when those in sync have them; at once if no acknowledgement
+        depends on the changes, or no copy is wanted or possible."""
         self._done = None
         if not self._holders:
             self.review()
-        alone = self._used and not (self._holders or self.refuse)  # who comes later gets everything
+        alone = self._used and not (self._holders or self.refuse)  # a later holder gets a snapshot
         changes = None if alone or self._wanted <= 0 else changes_of(batch, self._stamp)
         if changes is None or not some(changes):
             done()
@@ -133,7 +140,7 @@ class Source:
             self._watch()
 
     def _settle(self) -> None:
-        """Is the commit that waits done?"""
+        """Complete the waiting commit if all holders in sync have it."""
         if self._done is None:
             return
         synced = [holder for holder in self._holders.values() if holder.in_sync]
@@ -150,20 +157,20 @@ class Source:
 
     @property
     def holders(self) -> list[BrokerRef]:
-        """Who follows the log."""
+        """The brokers that follow the log."""
         return [holder.ref for holder in self._holders.values()]
 
     @property
     def in_sync(self) -> list[BrokerRef]:
-        """Those of them that have all of it."""
+        """The holders that have acknowledged their snapshots."""
         return [holder.ref for holder in self._holders.values() if holder.in_sync]
 
     def awaited(self) -> dict[str, BrokerRef]:
-        """Brokers whose failure must be noticed."""
+        """Return, by name, the holders: their failure must be noticed."""
         return {holder.ref.name: holder.ref for holder in self._holders.values()}
 
     def review(self) -> None:
-        """Choose holders for those that are lost."""
+        """Drop lost holders, and choose new ones while there are too few."""
         if not self._used:
             return
         for holder in [each for each in self._holders.values() if self._port.lost(each.ref)]:
@@ -186,18 +193,18 @@ class Source:
             self._holders[best.name] = begun[-1]
         for holder in begun:
             self._begin(holder)
-        for holder in before if begun else ():  # they learn who else has copies
+        for holder in before if begun else ():  # the frame tells them the new holders
             self._enqueue(holder, Changes(), True)
 
     def _rank(self, ref: BrokerRef) -> tuple[bool, bool, bytes]:
-        """The order in which brokers are chosen: the same site, other zones than those that have a copy, by chance."""
+        """Return the sort key of a candidate: the same site first, then a zone without a copy, then a hash."""
         me = self._port.me
         zones = {me.zone, *(holder.ref.zone for holder in self._holders.values())}
         turn = blake2b(f"{me.name}\0{ref.name}".encode(), digest_size=8).digest()
         return ref.cluster != me.cluster, ref.zone in zones, turn
 
     def _begin(self, holder: _Holder) -> None:
-        """Have a broker follow the log: it gets everything first."""
+        """Send a new holder the snapshot."""
         holder.progress = self._port.now
         self.shown()
         parts = list(snapshot(self.rows(), self._stamp))
@@ -224,7 +231,7 @@ class Source:
         self._watch()
 
     def _watch(self) -> None:
-        """Look again soon whether those who owe an answer have given it, or there is somebody who can."""
+        """Schedule `_tick` if an acknowledgement is missing, or a commit waits without any holder."""
         if self._ticking:
             return
         if (self._done is not None and not self._holders) or any(each.unacked for each in self._holders.values()):
@@ -232,7 +239,7 @@ class Source:
             self._port.after(REPEAT, self._tick)
 
     def _tick(self) -> None:
-        """Repeat what is not answered."""
+        """Retransmit the unacknowledged frames of silent holders."""
         self._ticking = False
         self.review()
         for holder in self._holders.values():
@@ -244,7 +251,7 @@ class Source:
         self._watch()
 
     def on_appended(self, sender: BrokerRef, frame: Appended) -> None:
-        """A holder has answered."""
+        """Handle a holder's acknowledgement, or its refusal of the log (`fenced`)."""
         holder = self._holders.get(sender.name)
         if holder is None or holder.ref != sender or holder.stream != frame.stream:
             return
@@ -259,7 +266,7 @@ class Source:
             self._port.after(FENCED, self.review)
             self.on_fenced()
             return
-        if not frame.seq and holder.acked:  # it took this broker for dead, and has forgotten the log
+        if not frame.seq and holder.acked:  # the holder declared this broker dead and dropped its copy
             self._drop(holder)
             self.review()
             return
@@ -276,7 +283,7 @@ class Source:
         self._settle()
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left."""
+        """Replace a holder that has died or left."""
         holder = self._holders.get(broker.name)
         if holder is not None and holder.ref == broker:
             self._drop(holder)

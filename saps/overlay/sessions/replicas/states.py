@@ -1,5 +1,6 @@
-"""What a holder of copies does about their owner: one table. `python -m saps.overlay.sessions.replicas.states` draws
-it."""
+"""The state table of a holder of copies, by which it follows and replaces the owner.
+
+`python -m saps.overlay.sessions.replicas.states` prints it."""
 
 from __future__ import annotations
 
@@ -7,38 +8,39 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Of one owner's log at one holder."""
+    """The state of one owner's log at one holder."""
 
     FOLLOWING = "following"
-    """The owner is heard; its log is taken in."""
+    """The owner is alive, and this broker applies its log."""
     ASKING = "asking"
-    """The owner is dead to this broker: what do the other holders say?"""
+    """This broker has declared the owner dead, and asks the other holders."""
     STANDBY = "standby"
-    """Another holder adopts."""
+    """Another holder adopts the sessions."""
     ADOPTING = "adopting"
-    """This broker adopts; the owner's frames are refused from now on."""
+    """This broker adopts the sessions, and refuses the owner's frames from now on."""
     RESTORED = "restored"
-    """It was in this broker's file when it started."""
+    """The log was in this broker's file when it started."""
     FORGOTTEN = "forgotten"
-    """The sessions are somebody's own again, who has copies of them made."""
+    """The copy is of no use: some broker owns the sessions and makes its own copies."""
 
 
 class Event(StrEnum):
-    """What happens to it."""
+    """An event of one owner's log at one holder."""
 
     OWNER_LOST = "owner lost"
-    """It is dead to this broker, or has left."""
+    """This broker has declared the owner dead, or the owner has left."""
     OWNER_HEARD = "owner heard"
-    """In the same life."""
+    """The owner is heard again, in the same incarnation."""
     FIRST = "first in line"
-    """Nobody hears the owner, and nobody who comes before this broker has all of the log."""
+    """No holder hears the owner, and no better placed holder has the whole log."""
     SECOND = "not first"
+    """Another holder adopts the sessions."""
     HEIR_LOST = "heir lost"
-    """The one that adopts is dead to this broker, or has not done so in time."""
+    """The adopting holder is declared dead, or has not adopted in time."""
     DONE = "adopted"
-    """By this broker, and copied; or another one has said so."""
+    """This broker has adopted the sessions and copied them, or another broker has reported that it did."""
     RENEWED = "owner began anew"
-    """It has begun another log."""
+    """The owner has begun another log."""
 
 
 TABLE: dict[tuple[State, Event], State] = {
@@ -58,16 +60,16 @@ TABLE: dict[tuple[State, Event], State] = {
     (State.RESTORED, Event.DONE): State.FORGOTTEN,
     (State.RESTORED, Event.RENEWED): State.FORGOTTEN,
 }
-"""Whatever is not in it changes nothing."""
+"""The next state by state and event. An event without an entry changes nothing."""
 
 
 def following(state: State, event: Event) -> State:
-    """The state after an event."""
+    """Return the state after an event."""
     return TABLE.get((state, event), state)
 
 
 def drawn() -> str:
-    """The table as Markdown."""
+    """Return the table in Markdown."""
     events = [event for event in Event if any(known is event for _, known in TABLE)]
     lines = ["| | " + " | ".join(event.value for event in events) + " |", "| --- " * (len(events) + 1) + "|"]
     for state in State:
