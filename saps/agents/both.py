@@ -129,7 +129,7 @@ class Both:
     def _leave(self, topic: str, tree: Tree) -> None:
         """Leave S(t$OFM), and then have OFGate take this broker out of the tree."""
         self._joining.bar(topic, tree.epoch)
-        if topic not in self._streams:  # a publisher that begins later is no sender of the tree any more: it must ask
+        if topic not in self._streams:  # a publisher that begins later is no longer a sender of the tree: it must ask
             self._keyed.pop(topic, None)
             self._asked.pop(topic, None)
         self._trees.leave(topic, lambda: self._tell_left(topic, tree, LEAVE_ATTEMPTS))
@@ -168,7 +168,7 @@ class Both:
         if topic in self._streams:
             self._told[topic] = tree
             self.group_changed(topic)
-        if self._wants(topic):  # perhaps nobody publishes, so that there is nothing to hear
+        if self._wants(topic):  # without a publisher there may be nothing to hear
             self.heard(topic, tree)
 
     def group_changed(self, topic: str) -> None:

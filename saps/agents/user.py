@@ -86,7 +86,7 @@ class PublisherAgent:
 
     def publish(self, message: Message, done: Callable[[Reached], None] | None = None) -> int:
         """Publish a message, and return the number of its subscribers at this broker (`Hub.publish`). `done` gets the
-        number it has reached in the whole mesh, or `REFUSED` if the client may not publish it."""
+        brokers and subscribers reached beyond this broker, or `REFUSED` if the client may not publish the message."""
         self.published += 1
         told = None if done is None else lambda reached: done(reached[0])
         return self.hub.publish(Batch.of(message), self.twin, told)[0]

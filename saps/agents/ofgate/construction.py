@@ -98,7 +98,7 @@ class Construction:
             into = topic.members if self._roster.wants(member, state.topic) else topic.senders
             into[member.ref.name] = member
         if topic.mode is Mode.BOTH:
-            topic.members |= self._roster.joined(topic.name)  # the tree may have been changed under them
+            topic.members |= self._roster.joined(topic.name)  # the former leader may have changed the tree under them
         if state.address is not None:
             epoch = self._roster.epoch_of(topic.name)
             topic.tree = Tree(state.address, epoch or self._next_epoch())

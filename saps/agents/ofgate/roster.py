@@ -144,7 +144,7 @@ class Roster:
                 told = msgspec.convert(report.value, Report)
                 mine = self.mine(told.member)
             except (ValueError, TypeError, LookupError):
-                continue  # it makes no sense: as if it had not reported
+                continue  # a malformed report counts as none
             self.highest_epoch = max(self.highest_epoch, told.epoch)
             if not mine:
                 continue

@@ -1,1 +1,1 @@
-"""OFM at one broker: publications to datagrams along a tree, and back."""
+"""The OFM data path of one broker: turns publications into datagrams along a tree, and back."""

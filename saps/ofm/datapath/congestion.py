@@ -1,10 +1,12 @@
-"""How many datagrams may be under way on one tree: slow start, then one more a round trip, half after a loss.
+"""Congestion control of one tree: slow start, then one more datagram each round trip, half of them after a loss.
 
-TCP's congestion control (Jacobson 1988; RFC 5681, section 3.1), with the loopback packet (SAPS 2016, 3.1.2) as the
-acknowledgement; and Nagle's rule (RFC 896): with some datagrams under way, the next one waits until it is full.
+This is TCP's congestion control (Jacobson 1988; RFC 5681, section 3.1), with the loopback packet (SAPS 2016, 3.1.2) as
+the acknowledgement. Nagle's rule applies too (RFC 896): with some datagrams under way, the next one waits until it is
+full.
 
-The loopback packet says nothing about how far members are: they may be busy while datagrams pile up in their sockets'
-buffers. So they tell every `FEEDBACK` datagrams, whatever the QoS, and nobody is left more than `BEHIND` behind.
+The loopback packet says nothing about the members' progress: datagrams may pile up in the socket buffers of busy
+members. So each member reports its progress every `FEEDBACK` datagrams, whatever the QoS. No member is left more than
+`BEHIND` datagrams behind.
 """
 
 from __future__ import annotations
@@ -14,66 +16,72 @@ from bisect import bisect_right
 from saps.overlay.ring.keys import BrokerRef
 
 SMALL = 4
-"""Datagrams under way beyond which only full ones leave. More lowers the delay under load, and costs a datagram, its
-seal and its way through all switches for fewer publications."""
+"""Datagrams under way beyond which only full ones leave. A larger number lowers the delay under load. It costs a
+datagram, its seal and its way through all switches for fewer publications."""
 LEAST, FIRST, MOST = 4.0, 16.0, 256.0
-"""Datagrams under way that are always allowed, at first, and at most. What is in the buffers of switches and sockets is
-bounded by this."""
+"""Datagrams under way that are always allowed, at first, and at most. The last bounds what is in the buffers of
+switches and sockets."""
 
 FEEDBACK = 32
-"""Datagrams of a sender after which a member says how far it has come. Less costs a small frame by ALM more often."""
+"""Datagrams of a sender after which a member reports its progress. A smaller number costs a small frame by ALM more
+often."""
 BEHIND = 128
-"""Datagrams that the slowest member may be behind. More lets a tree of long ways carry more; but what goes by ALM when
-the tree is left must wait for them at that member (`saps.overlay.delivery.order.HELD`)."""
+"""Most datagrams that the slowest member may be behind. A larger number lets a tree with long paths carry more. But
+what leaves by ALM after the tree is left must wait for these datagrams at that member
+(`saps.overlay.delivery.order.HELD`)."""
 
 
 class Window:
-    """Of one tree."""
+    """The congestion window of one tree."""
 
     __slots__ = ("_recover", "_threshold", "allowed")
 
     def __init__(self) -> None:
         self.allowed = FIRST
-        """Datagrams under way."""
+        """Datagrams that may be under way."""
         self._threshold = MOST
         self._recover = 0
 
     def admits(self, under_way: int, *, full: bool) -> bool:
-        """May one more leave?"""
+        """Return whether one more datagram may leave. A datagram that is not `full` leaves only if few are under
+        way."""
         return under_way < (self.allowed if full else SMALL)
 
     def returned(self, count: int, under_way: int) -> None:
-        """So many have come back, with so many under way before: those allowed have been made use of, or not."""
+        """Note that `count` datagrams have come back, with `under_way` of them before. The window grows only if it was
+        used."""
         if under_way >= self.allowed / 2:
             more = count if self.allowed < self._threshold else count / self.allowed
             self.allowed = min(MOST, self.allowed + more)
 
     def lost(self, serial: int, latest: int) -> None:
-        """The datagram of this serial is lost, the latest sent is `latest`. Losses of one round trip count once."""
+        """Halve the window: the datagram `serial` is lost, and `latest` is the last one sent. Losses of one round trip
+        count once."""
         if serial > self._recover:
             self._recover = latest
             self.allowed = self._threshold = max(LEAST, self.allowed / 2)
 
 
 class Progress:
-    """How far each member of one tree has come, in datagrams of own publications."""
+    """The progress of each member of one tree, in datagrams of this broker's own publications."""
 
     def __init__(self) -> None:
         self._seqs: list[int] = []
-        """The last numbers of the latest datagrams."""
+        """Last sequence number of each of the latest datagrams, ascending."""
         self._forgotten = 0
-        """How many there were before."""
+        """Count of earlier datagrams, which are no longer in `_seqs`."""
         self._at: dict[BrokerRef, int] = {}
-        """How many each member has."""
+        """Member -> count of datagrams that the member has."""
         self._members: tuple[BrokerRef, ...] | None = None
-        """Those of the last datagram, if nobody has been forgotten since."""
+        """The members of the last datagram. None if one has been forgotten since."""
         self._least = 0
-        """Nobody has fewer."""
+        """A lower bound of all counts in `_at`."""
 
     def sent(self, members: tuple[BrokerRef, ...], seq: int) -> None:
-        """A datagram whose last number is `seq` leaves for these members. They are all that count from now on."""
+        """Note that a datagram with last sequence number `seq` leaves for these members. Only these members count from
+        now on."""
         total = self._forgotten + len(self._seqs)
-        if members is not self._members:  # they are the same for nearly all datagrams
+        if members is not self._members:  # nearly all datagrams have the same members
             self._members = members
             self._at = {member: self._at.get(member, total) for member in members}
         self._seqs.append(seq)
@@ -83,12 +91,12 @@ class Progress:
             self._forgotten += past
 
     def acknowledged(self, member: BrokerRef, seq: int) -> None:
-        """A member has everything up to this number."""
+        """Note that a member has everything up to this sequence number."""
         if member in self._at:
             self._at[member] = max(self._at[member], self._forgotten + bisect_right(self._seqs, seq))
 
     def left_behind(self) -> list[BrokerRef]:
-        """The members that are too far behind for another datagram."""
+        """Return the members that are too far behind for another datagram."""
         total = self._forgotten + len(self._seqs)
         if self._least >= total - BEHIND:
             return []
@@ -96,6 +104,6 @@ class Progress:
         return [member for member, at in self._at.items() if at < total - BEHIND]
 
     def forget(self, member: BrokerRef) -> None:
-        """Nothing is expected of it any more."""
+        """Expect nothing more of a member."""
         self._at.pop(member, None)
         self._members = None

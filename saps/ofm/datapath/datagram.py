@@ -1,7 +1,7 @@
-"""What travels by OFM: one MessagePack array in one UDP datagram, self-contained because any of them may be lost.
+"""The format of OFM: one MessagePack array in one UDP datagram, self-contained because any datagram may be lost.
 
 The rewriting switches leave nothing of the OFM address in the packet (SAPS 2016, 3.1.2), so topic, address and epoch of
-the tree travel inside. Parsing never raises outwards: what is malformed is None, to be counted and dropped.
+the tree travel inside. Parsing raises no error: a malformed datagram is None, to be counted and dropped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from saps.overlay.validation.contents import publish_unsound, topic_unsound
 from saps.overlay.validation.ranges import Number
 
 VERSION = 2
-"""Version of the format; a datagram of another one is dropped."""
+"""Version of the format. Datagrams of other versions are dropped."""
 HIGH_WATER = 8
-"""Flag: no publication, but the number of the sender's last one to the topic, for those who missed the last ones."""
+"""Flag: the datagram has no publication, but the number of the sender's last one to the topic, for members that missed
+the last ones."""
 PROBE = 16
-"""Flag: no publication, but each member is to tell its sender whether it has everything up to this number."""
+"""Flag: the datagram has no publication, but asks each member to tell its sender whether it has everything up to this
+number."""
 _QOS, _RETAIN = 3, 4
 
 
@@ -33,12 +35,12 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
 
     version: int
     address: str
-    """The OFM address it was sent to, ``IP:port``."""
+    """The OFM address that the datagram was sent to, ``IP:port``."""
     epoch: int
-    """Which tree at this address."""
+    """The epoch that tells the trees at this address apart."""
     origin: BrokerRef
     serial: Number
-    """Counts all datagrams of this life of the sender: names the loopback packet."""
+    """Number of the datagram among all of this incarnation of the sender. It names the loopback packet."""
     prev: Number
     """Number of the origin's previous publication to the topic before the first one here
     (`saps.overlay.frames.kinds`)."""
@@ -46,31 +48,31 @@ class Datagram(msgspec.Struct, array_like=True, frozen=True):
     """Bits 0 and 1: QoS, bit 2: retain, bit 3: `HIGH_WATER`, bit 4: `PROBE`."""
     topic: str
     seqs: Annotated[list[Number], Meta(min_length=1, max_length=MOST)]
-    """Numbers of the publications; of a high-water mark or a probe that of the last one."""
+    """Sequence numbers of the publications. A high-water mark or a probe has that of the last publication."""
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
     properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
     given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
-    """As in `saps.overlay.frames.delivery.Publish`."""
+    """The same as in `saps.overlay.frames.delivery.Publish`."""
     representative: BrokerRef | None = None
-    """Who has sent it, if the origin is in another domain; None: the origin."""
+    """The broker that has sent the datagram for an origin in another domain. None if the origin has sent it."""
 
     @property
     def sender(self) -> BrokerRef:
-        """Who has sent it, and gets it back."""
+        """The broker that has sent the datagram, and gets it back."""
         return self.representative or self.origin
 
     @property
     def tree(self) -> Tree:
-        """The tree it was sent along."""
+        """The tree that the datagram was sent along."""
         return Tree(self.address, self.epoch)
 
     @property
     def is_empty(self) -> bool:
-        """It only says which publication was the last: a high-water mark, or a probe."""
+        """Whether the datagram has no publications: it is a high-water mark or a probe."""
         return bool(self.flags & (HIGH_WATER | PROBE))
 
     def frame(self) -> Publish:
-        """The publications, as if they had come by ALM with an empty slice."""
+        """Return the publications as a frame, as if they had come by ALM with an empty slice."""
         return Publish(
             0,
             0,
@@ -93,7 +95,7 @@ _decoder = msgspec.msgpack.Decoder(Datagram)
 def publications(
     tree: Tree, origin: BrokerRef, serial: int, body: Publish, representative: BrokerRef | None = None
 ) -> bytes:
-    """The datagram for publications to one topic, of `origin` itself, or that a representative sends for it."""
+    """Return the encoded datagram for publications to one topic. A `representative` sends it for `origin`."""
     (part,) = body.parts
     return _encoder.encode(
         Datagram(
@@ -115,12 +117,13 @@ def publications(
 
 
 def without_publications(tree: Tree, origin: BrokerRef, serial: int, topic: str, seq: int, flag: int) -> bytes:
-    """The datagram that says: `seq` is the last I published to the topic. `flag`: `HIGH_WATER` or `PROBE`."""
+    """Return the encoded datagram that tells `seq`, the number of the origin's last publication to the topic. `flag` is
+    `HIGH_WATER` or `PROBE`."""
     return _encoder.encode(Datagram(VERSION, tree.address, tree.epoch, origin, serial, 0, flag, topic, [seq], []))
 
 
 def parse(raw: bytes | memoryview) -> Datagram | None:
-    """The datagram in these bytes; None if they are none, or of another version."""
+    """Return the datagram in these bytes, or None if they are malformed or of another version."""
     try:
         datagram = _decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,11 +1,15 @@
-"""The OFM data path of one broker: publications leave, packed, along a topic's tree, and come in from others'.
+"""The OFM data path of one broker: sends its publications, packed, along a topic's tree, and receives those of others.
 
-UDP loses, so each loss is found by somebody. The *sender* sees whether its datagram came back (the loopback packet,
-SAPS 2016, 3.1.2): one that did not goes once more along the tree, for all members; if nothing comes back any more the
-tree is gone, what was outstanding goes again by ALM, and the tree is tried again after a while. *Members* see gaps in
-the order (`saps.overlay.delivery.order`) and ask for what is missing; high-water marks show them a lost end. With QoS 1
-and 2 they acknowledge, cumulatively, and who does not is sent the message by ALM. Here is the sender's half;
-`saps.ofm.datapath.receiver` is the members'.
+UDP loses datagrams, so each loss must be found:
+
+1. The *sender* sees whether its datagram came back (the loopback packet, SAPS 2016, 3.1.2). A datagram that did not
+   goes once more along the tree, for all members. If nothing comes back any more, the tree has failed: ALM carries
+   what was outstanding, and the tree is tried again after a while.
+2. *Members* see gaps in the order (`saps.overlay.delivery.order`) and ask for what is missing. High-water marks show
+   them a lost end.
+3. With QoS 1 and 2 members acknowledge cumulatively. A member that does not acknowledge gets the message by ALM.
+
+This module is the sender's half; `saps.ofm.datapath.receiver` is the members' half.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
 ASKED_FOR = 1.0
-"""Seconds after the last high-water mark for which a publication may still be asked for."""
+"""Time in seconds after the last high-water mark for which members may still ask for a publication."""
 
 
 class Datapath:
@@ -55,30 +59,31 @@ class Datapath:
         keys: Keyring,
         settings: DatapathSettings | None = None,
     ) -> None:
-        """`wants`: does this broker have a subscriber for a topic? `keys` seal and open all datagrams."""
+        """`wants` returns whether this broker has a subscriber for a topic. `keys` seal and open all datagrams."""
         self._port = port
         self._publishers = publishers
         self._transmit = transmit
         self.mark: Callable[[str], int] | None = None
-        """DSCP of a topic's datagrams, a third argument of `transmit`; None: no such argument."""
+        """Returns the DSCP of a topic's datagrams, the third argument of `transmit`. With None there is no such
+        argument."""
         self.settings = settings or DatapathSettings()
         self._paths: dict[str, Path] = {}
         self._former: dict[str, Path] = {}
-        """Paths given up lately: who misses one of their publications may not have noticed yet."""
+        """Paths given up lately: a member that misses one of their publications may not have noticed yet."""
         self._serial = 0
         self.on_failed: Callable[[str, Tree], None] | None = None
-        """Called when a tree this broker used has been given up, for now."""
+        """Called with topic and tree when this broker has given up a tree for now."""
         self.counts = {
             "carried": 0, "relayed": 0, "sent": 0, "returned": 0, "lost": 0, "failed": 0, "too_large": 0,
             "overflowed": 0, "repeated": 0, "planes_changed": 0,
             "received": 0, "duplicates": 0, "unwanted": 0, "malformed": 0, "acks": 0,
             "unknown_key": 0, "replayed": 0, "forged": 0,
         }  # fmt: skip
-        """What happened to datagrams and trees, since the start; `carried` are own publications that left along a tree,
-        `relayed` those of origins in other domains; `overflowed` is how often one was left because more came in than it
-        carried."""
+        """Counts of datagrams and trees since the start. `carried` counts own publications that left along a tree, and
+        `relayed` those of origins in other domains. `overflowed` counts how often a tree was left because more came in
+        than it carried."""
         self._mine: dict[bytes, tuple[Path, int]] = {}
-        """What may come back, by its mark: the path, and the serial."""
+        """Mark of an expected loopback packet -> its path and serial."""
         self._packing = Packing(port, keys, self.settings.largest)
         self._repeats = Repeats(multicast, self.counts, self._mine)
         self._failover = Failover(
@@ -89,9 +94,9 @@ class Datapath:
     # --- which tree to use ------------------------------------------------------------------------------------
 
     def use(self, topic: str, served: Served | None, directory: Directory | None = None) -> None:
-        """Publications to a topic leave along this tree from now on; None: by ALM. With a `directory` the tree stands
-        for stateless delivery. Only while this broker publishes there. A tree that has been left is not used before it
-        has been found to work again."""
+        """Send publications to a topic along this tree from now on, or by ALM if `served` is None. With a `directory`
+        the tree stands for stateless delivery. A topic that this broker does not publish stays on ALM. A tree that was
+        left is used only after it has been found to work again."""
         path = self._paths.get(topic)
         if path is not None and (served is None or served.tree != path.served.tree):
             self._drop(path)
@@ -110,14 +115,14 @@ class Datapath:
         if path.in_use:
             self._use(path)
         else:
-            self._probe(path)  # something about the tree has changed: perhaps it works now
+            self._probe(path)  # a tree that has changed may work now
 
     def _use(self, path: Path) -> None:
         if self._paths.get(path.stream.topic) is path and path.in_use:
             self._publishers.use_tree(path.stream.topic, path.usable)
 
     def _drop(self, path: Path) -> None:
-        """Use a path no more: nobody is left to the tree alone."""
+        """Stop using a path. ALM repeats everything that the tree may not deliver."""
         topic = path.stream.topic
         self._paths.pop(topic, None)
         self._former[topic] = path
@@ -131,15 +136,16 @@ class Datapath:
         self._repeats.expect_no_more(path.flights.give_up()[1])
 
     def ceilings(self) -> dict[str, int]:
-        """Topic -> publications a second that its tree has been found to carry; only of trees that were left as more
-        came in."""
+        """Return topic -> publications a second that its tree can carry, for the trees that were left because more came
+        in."""
         rates = {topic: path.trial.ceiling.rate for topic, path in self._paths.items()}
         return {topic: round(rate) for topic, rate in rates.items() if math.isfinite(rate)}
 
     # --- sending ----------------------------------------------------------------------------------------------
 
     def send(self, stream: Stream, body: Publish, members: tuple[BrokerRef, ...], pending: Pending | None) -> bool:
-        """See `TreePath`, as for all that follow."""
+        """Send publications along the topic's tree (`TreePath.send`). Returns False if ALM must take these and all that
+        follow."""
         path = self._paths.get(stream.topic)
         if path is None or not path.in_use:
             return False
@@ -150,7 +156,8 @@ class Datapath:
     def represent(
         self, origin: BrokerRef, body: Publish, members: Sequence[BrokerRef], pending: Pending | None
     ) -> Collection[BrokerRef]:
-        """See `TreePath`. To have the tree, this broker takes part as a publisher, for as long as something comes."""
+        """Send publications of another domain along the topic's tree (`TreePath.represent`). To have the tree, this
+        broker takes part as a publisher for as long as such publications come."""
         topic = body.parts[0].topic
         stream = self._publishers.stream(topic)
         stream.used = True
@@ -172,8 +179,9 @@ class Datapath:
         pending: Pending | None,
         origin: BrokerRef | None,
     ) -> bool:
-        """Take publications over, to leave when it is their turn. False if ALM is to: one of them is too large, or the
-        tree carries less than comes in. Then all that waits goes by ALM too: what is behind it must not overtake it."""
+        """Queue publications for the tree. Returns False if ALM must take them: one is too large, or the tree carries
+        less than comes in. In the second case all that waits goes by ALM too, because what comes later must not
+        overtake it."""
         found = weights(body)
         load = Load(body, found, sum(found), members, origin)
         if max(found) > self._packing.room(path, origin):
@@ -191,7 +199,7 @@ class Datapath:
         return True
 
     def _pump(self, path: Path) -> None:
-        """Send what waits, as far as the window goes."""
+        """Send what waits, as far as the window permits."""
         waiting, flights = path.waiting, path.flights
         while waiting and path.in_use:
             room = self._packing.room(path, waiting.first.origin)
@@ -207,7 +215,8 @@ class Datapath:
                 return
 
     def _depart(self, path: Path, loads: list[Load], room: int) -> bool:
-        """Send loads that go together, in as many datagrams as it takes. False if there is no key for the first."""
+        """Send loads that go together, in as many datagrams as needed. Returns False if there is no key for the first
+        datagram."""
         first, now = loads[0], self._port.now
         origin, members = first.origin, first.members
         body = joined([load.body for load in loads])
@@ -256,7 +265,7 @@ class Datapath:
     # --- what came of it ----------------------------------------------------------------------------------------
 
     def receive(self, raws: Iterable[bytes]) -> None:
-        """Datagrams have come in: own ones, and others' (`saps.ofm.datapath.receiver`)."""
+        """Handle received datagrams: loopback packets here, those of other brokers in `saps.ofm.datapath.receiver`."""
         if not self._mine:
             self.receiver.receive(raws)
             return
@@ -274,7 +283,7 @@ class Datapath:
             self.receiver.receive(others)
 
     def _returned(self, path: Path, serials: list[int]) -> None:
-        """Loopback packets: the tree is there."""
+        """Handle loopback packets: the tree works."""
         now = self._port.now
         found = path.flights.back(serials, now)
         if not found or self._paths.get(path.stream.topic) is not path:
@@ -291,13 +300,13 @@ class Datapath:
             return
         for serial in serials:
             path.trial.returned(serial)
-        if any(flight.late for flight in found):  # they had been given up too early
+        if any(flight.late for flight in found):  # the timeout was too short
             self._probe(path)
         self._judge(path)
 
     def _lose(self, path: Path, flight: Flight) -> None:
-        """A datagram of a tree that is there is lost: once more for all, as most losses are near the sender. What is
-        lost again they ask for."""
+        """Repeat a lost datagram of a working tree once for all members, because most losses are near the sender.
+        Members ask for what is lost again."""
         self._mine.pop(flight.mark, None)
         self.counts["lost"] += 1
         if flight.body is None:
@@ -308,7 +317,7 @@ class Datapath:
             self._repeats.publications(flight.body, flight.members, flight.origin)
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
-        """A member has everything up to a number."""
+        """Handle a member's acknowledgement of everything up to a number."""
         path = self._paths.get(ack.topic)
         if path is None:
             return
@@ -322,7 +331,7 @@ class Datapath:
         self._judge(path)
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died: nothing is expected of it any more."""
+        """Forget a broker that has died."""
         for path in self._paths.values():
             path.reach.progress.forget(broker)
             if path.sending is not None:
@@ -375,8 +384,8 @@ class Datapath:
             self._fail(path)
 
     def _fail(self, path: Path) -> None:
-        """Nothing comes back, or there is no key: go on by ALM, with all that may not have arrived, and try the tree
-        again later."""
+        """Leave a tree that returns nothing or has no key. ALM goes on with all that may not have arrived, and the tree
+        is tried again later."""
         self.counts["failed"] += 1
         self._leave(path)
         self._repeats.everything(path)
@@ -384,7 +393,8 @@ class Datapath:
             self.on_failed(path.stream.topic, path.served.tree)
 
     def _leave_full(self, path: Path) -> None:
-        """More comes in than the tree carries: go on by ALM. What is under way still comes, and so is not repeated."""
+        """Leave a tree that gets more than it carries. ALM goes on. Datagrams under way still arrive, so they are not
+        repeated."""
         self.counts["overflowed"] += 1
         path.trial.ceiling.exceeded(path.flights.meter.rate(self._port.now))
         self._leave(path)
@@ -400,7 +410,7 @@ class Datapath:
         self._port.after(delay, lambda: self._probe(path) if path.trial.attempt == attempt else None)
 
     def _probe(self, path: Path) -> None:
-        """Does the tree work again, and has everybody what went by ALM?"""
+        """Probe the tree: whether it works again, and whether all members have what went by ALM."""
         stream, trial = path.stream, path.trial
         if self._paths.get(stream.topic) is not path or path.in_use or trial.serial:
             return
@@ -412,7 +422,7 @@ class Datapath:
         self._port.after(LONGEST / 2, lambda: self._end(path, serial))
 
     def _ask(self, path: Path, flag: int) -> bool:
-        """Send a datagram without publications. False if there is no key."""
+        """Send a datagram without publications. Returns False if there is no key."""
         raw = self._packing.empty(path, self._serial + 1, flag)
         if raw is not None:
             self._fly(path, raw, Flight(self._port.now, mark_of(raw)))
@@ -424,7 +434,7 @@ class Datapath:
             self._use(path)
 
     def _end(self, path: Path, serial: int) -> None:
-        """Whoever has not answered the probe by now is served by ALM."""
+        """End the probe's time. ALM serves the members that have not answered by now."""
         if self._paths.get(path.stream.topic) is not path or path.in_use or path.trial.serial != serial:
             return
         silent = path.trial.end(path.stream.published)

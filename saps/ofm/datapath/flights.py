@@ -1,6 +1,6 @@
 """The datagrams of one tree that have not come back to their sender, and what that tells about the tree.
 
-The loopback packet (SAPS 2016, 3.1.2) is the acknowledgement: it clocks the window, its absence is a loss.
+The loopback packet (SAPS 2016, 3.1.2) is the acknowledgement: it clocks the window, and its absence is a loss.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
 LONGEST = 2.0
-"""Seconds; an answer that is later counts as lost."""
+"""Longest round trip in seconds. A later answer counts as lost."""
 REORDERED = 3
-"""A datagram is lost if one that was sent so many later is back (RFC 5681, section 3.2)."""
+"""Datagrams sent later that must be back before a missing one counts as lost (RFC 5681, section 3.2)."""
 PATIENCE = 1.25
-"""Round trips after which that counts: others may only have overtaken it (RFC 8985, section 6.2)."""
+"""Round trips that a datagram must be out before `REORDERED` applies: later ones may only have overtaken it (RFC 8985,
+section 6.2)."""
 SPAN = 0.5
-"""Seconds over which `Meter` counts, at least."""
+"""Least time in seconds over which `Meter` counts."""
 
 
 class RoundTrip:
-    """An estimate of a time-out from measured times (Jacobson 1988; RFC 6298, section 2)."""
+    """A timeout estimated from measured round trips (Jacobson 1988; RFC 6298, section 2)."""
 
     def __init__(self, least: float) -> None:
         self._least = least
         self.mean = 0.0
-        """Seconds."""
+        """Smoothed round trip in seconds; 0 before the first measurement."""
         self._deviation = 0.0
 
     def measured(self, seconds: float) -> None:
-        """Take a measured time into account."""
+        """Take a measured round trip into account."""
         if not self.mean:
             self.mean, self._deviation = seconds, seconds / 2
         else:
@@ -41,7 +42,8 @@ class RoundTrip:
             self.mean += (seconds - self.mean) / 8
 
     def late(self) -> None:
-        """An answer has not come in time: perhaps the estimate is too short, and what is repeated makes it worse."""
+        """Raise the timeout after a missing answer: the estimate may be too short, and repeats would make that
+        worse."""
         self.measured(min(2 * self.timeout, LONGEST))
 
     @property
@@ -58,7 +60,7 @@ class Meter:
         self._count = self._before = 0
 
     def add(self, count: int, now: float) -> None:
-        """So many more."""
+        """Count `count` more publications."""
         if now - self._began >= SPAN:
             recent = now - self._began < 2 * SPAN
             self._before, self._before_began = (self._count, self._began) if recent else (0, now)
@@ -66,7 +68,7 @@ class Meter:
         self._count += count
 
     def rate(self, now: float) -> float:
-        """How many a second; infinite before there is anything to go by."""
+        """Return the publications a second, infinite before enough time has been measured."""
         elapsed = now - self._before_began
         return (self._before + self._count) / elapsed if elapsed >= SPAN / 2 else float("inf")
 
@@ -76,43 +78,44 @@ class Flight(msgspec.Struct):
 
     sent: float
     mark: bytes
-    """By which its loopback packet is known (`saps.ofm.keys.sealing.mark_of`)."""
+    """The mark that identifies its loopback packet (`saps.ofm.keys.sealing.mark_of`)."""
     body: Publish | None = None
     members: tuple[BrokerRef, ...] = ()
     origin: BrokerRef | None = None
-    """Of the publications, if it is in another domain; None: this broker."""
+    """The origin of the publications if it is in another domain. None for this broker."""
     again: bool = False
-    """It repeats one that was lost."""
+    """Whether the datagram repeats a lost one."""
     late: bool = False
-    """It was given up before it came back."""
+    """Whether the datagram was given up before it came back."""
 
 
 class Flights:
-    """Of one tree. Times in seconds of one clock; serials are those of `saps.ofm.datapath.datagram`."""
+    """The datagrams under way on one tree. Times are in seconds of one clock; serials are those of
+    `saps.ofm.datapath.datagram`."""
 
     def __init__(self, loopback: float) -> None:
-        """`loopback`: the least time within which a datagram must come back."""
+        """`loopback` is the least timeout of a loopback packet in seconds."""
         self.window = Window()
         self.round_trip = RoundTrip(loopback)
         self.meter = Meter()
-        """Of publications that have come back."""
+        """Rate of the publications that have come back."""
         self._out: dict[int, Flight] = {}
-        """By serial, in the order sent."""
+        """Serial -> datagram under way, in the order sent."""
         self._late: dict[int, Flight] = {}
-        """Those that were given up: if they come back after all, the time-out was too short."""
+        """Serial -> datagram that was given up. If it comes back after all, the timeout was too short."""
         self.latest = 0
-        """Serial of the last datagram that has come back."""
+        """Highest serial of the datagrams that have come back."""
 
     def __len__(self) -> int:
         return len(self._out)
 
     def depart(self, serial: int, flight: Flight) -> None:
-        """It leaves."""
+        """Note that a datagram leaves."""
         self._out[serial] = flight
 
     def back(self, serials: Sequence[int], now: float) -> list[Flight]:
-        """These have come back. Gives those of them that are still waited for. What comes back together counts as one
-        measured time, that of the first."""
+        """Note that datagrams have come back, and return those that were still waited for or given up. The datagrams of
+        one call count as one measured round trip, that of the first."""
         under_way, publications = len(self._out), 0
         found: list[Flight] = []
         for serial in serials:
@@ -129,7 +132,8 @@ class Flights:
         return found
 
     def overtaken(self, now: float, newest: int) -> Iterator[Flight]:
-        """Those that are lost, as later ones are back. `newest`: the serial of the last datagram sent."""
+        """Remove and yield the datagrams that are lost because later ones are back. `newest` is the serial of the last
+        datagram sent."""
         recent = now - PATIENCE * self.round_trip.mean
         while self._out:
             serial, flight = next(iter(self._out.items()))
@@ -138,8 +142,8 @@ class Flights:
             yield self._lost(serial, newest)
 
     def overdue(self, now: float, newest: int) -> Iterator[Flight]:
-        """Those that have not come in time, although a later one has: they are lost. Ends at the first behind which
-        nothing is back."""
+        """Remove and yield the datagrams that are overdue although a later one is back: they are lost. Ends at the
+        first datagram with nothing later back."""
         too_old = now - self.round_trip.timeout + 1e-9
         while self._out:
             serial, flight = next(iter(self._out.items()))
@@ -152,18 +156,20 @@ class Flights:
         return self._out.pop(serial)
 
     def is_silent(self, now: float) -> bool:
-        """Is the oldest overdue? After `overdue` this means that nothing comes back any more."""
+        """Return whether the oldest datagram is overdue. After `overdue` this means that nothing comes back any
+        more."""
         oldest = next(iter(self._out.values()), None)
         return oldest is not None and oldest.sent <= now - self.round_trip.timeout + 1e-9
 
     @property
     def due(self) -> float:
-        """When the oldest should be back; infinite if none is under way."""
+        """Time at which the oldest datagram should be back. Infinite if none is under way."""
         oldest = next(iter(self._out.values()), None)
         return float("inf") if oldest is None else oldest.sent + self.round_trip.timeout
 
     def give_up(self) -> tuple[list[Flight], list[Flight]]:
-        """Do not wait for what is under way. Gives it, and what had been given up before: that is forgotten now."""
+        """Stop waiting for what is under way. Returns the datagrams under way, and those given up before, which are
+        forgotten now."""
         before, self._late, self._out = self._late, self._out, {}
         for flight in self._late.values():
             flight.late = True

@@ -1,4 +1,4 @@
-"""What goes along one tree: publications wait, are joined or split into datagrams, and are acknowledged by members."""
+"""The load of one tree: publications wait, are joined or split into datagrams, and are acknowledged by members."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBERED = 16
-"""Bytes of a publication's number and of the length of its payload in a datagram, and its part in the lengths of the
-lists that have these; at most."""
+"""Most bytes that a publication adds to a datagram besides payload and properties: its number, the length of its
+payload, and its share in the lengths of the lists."""
 MOST_BYTES, MOST = 1 << 20, 1024
-"""Bytes and publications that may wait for a tree; above it ALM carries them. More evens out longer bursts; but members
-to whom some of it has come late must hold all that is behind (`saps.overlay.delivery.order.HELD`)."""
+"""Most bytes and publications that may wait for a tree; above that ALM carries them. Larger limits even out longer
+bursts. But a member that gets some of it late must hold all that follows (`saps.overlay.delivery.order.HELD`)."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -30,12 +30,12 @@ class Unacknowledged:
     def __init__(self, pending: Pending, members: tuple[BrokerRef, ...], sent: float) -> None:
         self.pending = pending
         self.last = pending.body.seqs[-1]
-        """Number of its last publication."""
+        """Sequence number of the frame's last publication."""
         self.waiting = dict.fromkeys(members)
         self.sent = sent
-        """When the last of it left; infinite while some of it waits."""
+        """Time at which the last of the frame left; infinite while some of it waits."""
         self.again = False
-        """It has been sent once more."""
+        """Whether the frame has been sent once more."""
 
 
 class Load(msgspec.Struct):
@@ -43,44 +43,45 @@ class Load(msgspec.Struct):
 
     body: Publish
     weights: list[int]
-    """Bytes of each in a datagram, at most."""
+    """Most bytes of each publication in a datagram."""
     size: int
-    """Their sum."""
+    """Sum of `weights`."""
     members: tuple[BrokerRef, ...]
     origin: BrokerRef | None
-    """One in another domain that this broker stands for; None: this broker."""
+    """An origin in another domain that this broker represents. None for this broker."""
     unacknowledged: Unacknowledged | None = None
 
 
 class Waiting:
-    """What waits for its turn on a tree, the oldest first."""
+    """The queue of loads for a tree, the oldest first."""
 
     def __init__(self) -> None:
         self._loads: deque[Load] = deque()
         self.size = 0
-        """Bytes."""
+        """Bytes in the queue."""
         self.count = 0
-        """Publications."""
+        """Publications in the queue."""
 
     def __bool__(self) -> bool:
         return bool(self._loads)
 
     @property
     def first(self) -> Load:
-        """The oldest. Something must wait."""
+        """The oldest load. The queue must not be empty."""
         return self._loads[0]
 
     def add(self, load: Load) -> None:
-        """Wait behind the others."""
+        """Append a load to the queue."""
         self._loads.append(load)
         self._count(load, 1)
 
     def has_room(self, load: Load) -> bool:
-        """May it wait as well?"""
+        """Return whether the queue has room for the load."""
         return self.size + load.size <= MOST_BYTES and self.count + len(load.weights) <= MOST
 
     def take(self, room: int) -> list[Load]:
-        """The oldest, and those behind it that go with it in one datagram with so many bytes for publications."""
+        """Remove and return the oldest load and those behind it that fit with it into one datagram. `room` is the
+        datagram's bytes for publications."""
         taken = [self._pop()]
         used = taken[0].size
         while self._loads:
@@ -91,13 +92,13 @@ class Waiting:
         return taken
 
     def put_back(self, loads: Sequence[Load]) -> None:
-        """These could not be sent after all."""
+        """Put loads that could not be sent back to the front."""
         for load in reversed(loads):
             self._loads.appendleft(load)
             self._count(load, 1)
 
     def clear(self) -> list[Load]:
-        """Gives all of it; nothing waits any more."""
+        """Remove and return all loads."""
         loads, self._loads, self.size, self.count = list(self._loads), deque(), 0, 0
         return loads
 
@@ -112,8 +113,8 @@ class Waiting:
 
 
 def _follows(load: Load, before: Load) -> bool:
-    """May the one go in a datagram right behind the other? With a gap between them a member could not tell what it has
-    missed."""
+    """Return whether a load may follow another one in a datagram. With a gap between them a member could not tell what
+    it has missed."""
     one, other = load.body, before.body
     return (
         (one.qos, one.retain, load.origin) == (other.qos, other.retain, before.origin)
@@ -123,7 +124,7 @@ def _follows(load: Load, before: Load) -> bool:
 
 
 def weights(body: Publish) -> list[int]:
-    """Bytes of each publication in a datagram, at most."""
+    """Return the most bytes that each publication takes in a datagram."""
     found = [len(payload) + NUMBERED for payload in body.payloads]
     for index, properties in enumerate(properties_of(body) or ()):
         found[index] += 1 if properties is None else len(_encode(properties))
@@ -131,7 +132,7 @@ def weights(body: Publish) -> list[int]:
 
 
 def joined(bodies: Sequence[Publish]) -> Publish:
-    """One body of several that follow each other; the very same if it is one."""
+    """Return one body of several consecutive ones. A single body is returned itself."""
     first = bodies[0]
     if len(bodies) == 1:
         return first
@@ -147,7 +148,8 @@ def joined(bodies: Sequence[Publish]) -> Publish:
 
 
 def split(body: Publish, weights: Sequence[int], room: int) -> Iterator[Publish]:
-    """The publications of a body in as few parts as have at most so many bytes each, or a single publication."""
+    """Yield the publications of a body in as few parts as possible. Each part has at most `room` bytes, or a single
+    publication."""
     begin, used = 0, weights[0]
     for index in range(1, len(weights)):
         used += weights[index]

@@ -1,8 +1,8 @@
-"""High-water marks: members are told the number of the last publication, as its datagram may have been lost.
+"""High-water marks: tell members the number of the last publication, because its datagram may have been lost.
 
-In the pause after a burst by one datagram, and after a longer time each member by itself, by a way that does not lose
-it. Those of all topics are due at the same moments, so that a member gets them together. With QoS 1 and 2 only those
-are told who have not acknowledged: what they miss goes again, but that may take longer.
+In the pause after a burst one datagram tells all members. After a longer time each member is told by itself, over a
+reliable link. The marks of all topics are due at the same moments, so that a member gets them together. With QoS 1 and
+2 only members that have not acknowledged are told. They get what they miss again anyway, but that may take longer.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Marks:
-    """Of one topic's publications along a tree."""
+    """The high-water marks of one topic's publications along a tree."""
 
     def __init__(
         self, port: Port, topic: str, settings: DatapathSettings, silent: Callable[[], Container[BrokerRef]]
     ) -> None:
-        """`silent` gives the members that have not acknowledged own publications with QoS 1 or 2."""
+        """`silent` returns the members that have not acknowledged own publications with QoS 1 or 2."""
         self._port = port
         self._silent = silent
         self._topic = topic
         self._settings = settings
         self._last: Publish | None = None
-        """The last own publications, and when they left."""
+        """The last own publications; they left at `_last_at`."""
         self._last_at = 0.0
         self._members: tuple[BrokerRef, ...] = ()
-        """Those they were for."""
+        """The members that these publications were for."""
         self._burst = 0
-        """Datagrams since the last pause. So few as `SMALL` do not fill a buffer: one of them is hardly ever lost, and
-        a datagram for each lone publication would double what a quiet topic costs."""
+        """Datagrams since the last pause. Up to `SMALL` of them do not fill a buffer, so a loss is rare. A high-water
+        mark for each lone publication would double the cost of a quiet topic."""
         self._waiting = False
         self._relayed: dict[BrokerRef, int] = {}
         """Origin in another domain -> number of its last publication that has left along the tree."""
 
     def sent(self, body: Publish, members: tuple[BrokerRef, ...], datagrams: int) -> None:
-        """Own publications have left, in so many datagrams."""
+        """Note that own publications have left for these members, in `datagrams` datagrams."""
         now = self._port.now
         self._burst = datagrams if now - self._last_at > self._settings.quiet else self._burst + datagrams
         self._last, self._last_at, self._members = body, now, members
@@ -49,13 +49,13 @@ class Marks:
             self._port.after(self._until_due, self._tell)
 
     def relayed(self, origin: BrokerRef, seq: int, members: tuple[BrokerRef, ...]) -> None:
-        """Those of an origin in another domain have left, up to this number."""
+        """Note that publications of an origin in another domain have left, up to the number `seq`."""
         if self._relayed.setdefault(origin, 0) == 0:
             self._port.after(self._until_due, lambda: self._tell_for(origin, members))
         self._relayed[origin] = max(self._relayed[origin], seq)
 
     def in_pause(self, tell: Callable[[], object]) -> float:
-        """In the pause after a burst `tell` the members. Returns when to look again, infinite if nothing is to be
+        """Call `tell` in the pause after a burst. Returns the time of the next look, infinite if nothing is to be
         told."""
         if self._burst <= SMALL or self._last is None or self._last.qos or not self._members:
             return float("inf")
@@ -68,8 +68,9 @@ class Marks:
 
     @property
     def _until_due(self) -> float:
-        """Seconds to one of the moments at which this broker tells: between half of the time allowed and all of it, as
-        a member may have to learn first that it is owed something. Each broker has moments of its own."""
+        """Seconds to the next moment at which this broker tells its high-water marks. It lies between half of the
+        allowed time and all of it, because a member may first have to learn that it misses something. Each broker has
+        moments of its own."""
         most = self._settings.mark
         return most - (self._port.now + self._port.me.incarnation / 1000) % (most / 2)
 

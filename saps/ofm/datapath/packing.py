@@ -1,4 +1,4 @@
-"""Datagrams of one broker, sealed, and how much goes into one."""
+"""Packs publications of one broker into sealed datagrams, and computes how much fits into a datagram."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBER = (1 << 62) - 1
-"""No number in a datagram takes more bytes than this one."""
+"""The number that takes most bytes in a datagram."""
 
 
 class Packing:
-    """`origin` is that of publications from another domain; None: this broker."""
+    """Packs datagrams. The argument `origin` is the origin of publications from another domain, or None for this
+    broker."""
 
     def __init__(self, port: Port, keys: Keyring, largest: int) -> None:
-        """`largest`: bytes of a datagram."""
+        """`largest` is the size of the largest datagram in bytes."""
         self._port = port
         self._keys = keys
         self._largest = largest
 
     def room(self, path: Path, origin: BrokerRef | None) -> int:
-        """Bytes for publications in a datagram."""
+        """Return the bytes that a datagram has for publications."""
         overhead = path.overheads.get(origin)
         if overhead is None:
             me = self._port.me
@@ -34,13 +35,13 @@ class Packing:
         return self._largest - overhead
 
     def publications(self, path: Path, serial: int, body: Publish, origin: BrokerRef | None) -> bytes | None:
-        """A datagram with these. None if there is no key."""
+        """Return a sealed datagram with these publications, or None if there is no key."""
         me = self._port.me
         plain = publications(path.served.tree, origin or me, serial, body, me if origin else None)
         return self._keys.seal(path.group, plain, self._port.now)
 
     def empty(self, path: Path, serial: int, flag: int) -> bytes | None:
-        """A high-water mark or a probe. None if there is no key."""
+        """Return a sealed high-water mark or probe, or None if there is no key."""
         topic, seq = path.stream.topic, max(path.stream.last_seq, 1)
         plain = without_publications(path.served.tree, self._port.me, serial, topic, seq, flag)
         return self._keys.seal(path.group, plain, self._port.now)

@@ -1,4 +1,4 @@
-"""What a sender keeps about one topic's tree."""
+"""A sender's state of one topic's tree."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Path:
         changed: Callable[[Path], None],
         directory: Directory | None = None,
     ) -> None:
-        """`changed` is called when the tree serves other members. `directory`: it is no tree of the topic's own, but
-        stateless delivery."""
+        """`changed` is called when the tree serves other members. With a `directory` the path stands for stateless
+        delivery instead of a tree of the topic's own."""
         self.stream = stream
         self.served = served
         self.waiting = Waiting()
         self.overheads: dict[BrokerRef | None, int] = {}
-        """Of each origin, None for this broker: bytes of a datagram without publications, at most."""
+        """Origin (None: this broker) -> most bytes of a datagram without publications."""
         self.flights = Flights(settings.loopback)
         self.history: deque[Publish] = deque(maxlen=settings.history)
-        """What was in the last datagrams."""
+        """The publications of the last datagrams, for members that miss them."""
         self.sending = None if directory is None else Sending(stream.topic, directory)
-        """Where to by stateless delivery; None: along a tree."""
+        """Addresses and plane of stateless delivery. None along a tree."""
         self.group = stream.topic if directory is None else EVERY_TOPIC
-        """Whose key seals the datagrams."""
+        """The topic whose key seals the datagrams."""
         self.unanswered = Unanswered(settings.repeat if directory is None else settings.loopback)
         self.marks = Marks(port, stream.topic, settings, self.unanswered.members)
         self.reach = Reach(port, settings, lambda: changed(self))
@@ -56,20 +56,20 @@ class Path:
 
     @property
     def in_use(self) -> bool:
-        """Publications leave by it; else by ALM."""
+        """Whether publications leave by the tree; otherwise they leave by ALM."""
         return self.trial.left_at is None
 
     def addresses(self, members: tuple[BrokerRef, ...] | list[BrokerRef]) -> list[str]:
-        """Where to send what is for these members."""
+        """Return the OFM addresses that reach these members."""
         return [self.served.tree.address] if self.sending is None else self.sending.addresses(members)
 
     @property
     def usable(self) -> Served:
-        """The tree, for those whom it is known to reach."""
+        """The tree with the brokers that it is known to reach."""
         return self.reach.usable(self.served)
 
     @property
     def members(self) -> list[BrokerRef]:
-        """The topic's members whom the tree is to serve."""
+        """The topic's members that the tree is to serve."""
         brokers = self.usable.brokers
         return [member for member in self.stream.members or () if (member.name, member.incarnation) in brokers]

@@ -1,4 +1,4 @@
-"""Which members a tree reaches: those that say nothing, or do not get on, are served by ALM for a while."""
+"""The members that a tree reaches: ALM serves silent members, and those that fall behind, for a while."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Reach:
-    """Of one tree, as its sender has found it."""
+    """The reach of one tree, as its sender has found it."""
 
     def __init__(self, port: Port, settings: DatapathSettings, changed: Callable[[], None]) -> None:
-        """`changed` is called when other members are served."""
+        """`changed` is called when the tree serves other members."""
         self._port = port
         self._changed = changed
         self._at_most = settings.retry_at_most
         self._rejoin = settings.retry
-        """Seconds until those without are sent to along the tree again."""
+        """Seconds until members that ALM serves are tried along the tree again."""
         self.progress = Progress()
         self._held_since: float | None = None
-        """Since when it is waited for members that are behind; None: it is not."""
+        """Time since which the sender waits for members that are behind. None if it does not wait."""
         self._without: frozenset[tuple[str, int]] = frozenset()
-        """Name and incarnation of members that the tree does not reach, for now."""
+        """Name and incarnation of members that the tree does not reach for now."""
 
     def usable(self, served: Served) -> Served:
-        """The tree, for those whom it is known to reach."""
+        """Return the tree with the brokers that it is known to reach."""
         return served._replace(brokers=served.brokers - self._without) if self._without else served
 
     def held(self) -> float | None:
-        """Since when a member is so far behind that nothing more may leave; None: nobody is."""
+        """Return the time since which a member has been so far behind that nothing more may leave. None if no member
+        is."""
         if not self.progress.left_behind():
             self._held_since = None
         elif self._held_since is None:
@@ -40,12 +41,12 @@ class Reach:
         return self._held_since
 
     def acknowledged(self, member: BrokerRef, seq: int) -> None:
-        """A member has everything up to a number."""
+        """Handle a member's acknowledgement of everything up to a number."""
         self.progress.acknowledged(member, seq)
         self._held_since = None
 
     def check(self, timeout: float) -> None:
-        """Members that are behind, and do not get on for so many seconds, do not hold up the others."""
+        """Stop waiting for members that are behind and have made no progress for `timeout` seconds."""
         if self._held_since is not None and self._port.now - self._held_since >= timeout - 1e-9:
             self._held_since = None
             behind = self.progress.left_behind()
@@ -54,7 +55,8 @@ class Reach:
             self.do_without(behind)
 
     def do_without(self, members: Iterable[BrokerRef]) -> None:
-        """These get nothing by the tree, although the sender's copies come back: ALM for them, for a while."""
+        """Serve these members by ALM for a while. The tree does not reach them, although the sender's copies come
+        back."""
         names = frozenset((member.name, member.incarnation) for member in members)
         delay, self._rejoin = self._rejoin, min(2 * self._rejoin, self._at_most)
 

@@ -1,7 +1,7 @@
-"""What comes in by OFM at one broker: datagrams are opened, put in order, and acknowledged.
+"""The receiving half of OFM at one broker: opens datagrams, puts them in order, and acknowledges them.
 
-Whatever cannot be opened with a key that this broker holds is counted and dropped, and causes nothing else: no answer,
-no question, no state (`saps.ofm.keys`).
+A datagram that no key of this broker can open is counted and dropped. It causes nothing else: no answer, no question,
+no state (`saps.ofm.keys`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Receiver:
         settings: DatapathSettings,
         counts: dict[str, int],
     ) -> None:
-        """`wants`: does this broker have a subscriber for a topic?"""
+        """`wants` returns whether this broker has a subscriber for a topic."""
         self._port = port
         self._inbox = inbox
         self._wants = wants
@@ -44,17 +44,17 @@ class Receiver:
         self._settings = settings
         self._counts = counts
         self._due: dict[tuple[BrokerRef, BrokerRef, str], tuple[int, int]] = {}
-        """Acknowledgements to be sent, by sender, origin and topic: (last number, subscribers reached)."""
+        """Acknowledgements to be sent: (sender, origin, topic) -> (last number, subscribers reached)."""
         self._unheard: dict[tuple[BrokerRef, BrokerRef, str], int] = {}
-        """Datagrams since the last acknowledgement, by the same."""
+        """(sender, origin, topic) -> datagrams since the last acknowledgement."""
         self.represents: Callable[[BrokerRef, BrokerRef], bool] = lambda sender, origin: False
-        """May the one send publications of the other, which is in another domain, along a tree?"""
+        """Returns whether `sender` may send publications of `origin`, which is in another domain, along a tree."""
         self._acknowledging = False
         self.on_heard: Callable[[str, Tree], None] | None = None
-        """Called when a topic that this broker wants has come by a tree."""
+        """Called with topic and tree when a topic that this broker wants has come by a tree."""
 
     def receive(self, raws: Iterable[bytes]) -> None:
-        """Datagrams have come in. What goes on where the one before ends is handed on together with it."""
+        """Handle received datagrams. Datagrams with consecutive publications are handed on together."""
         together: list[Datagram] = []
         count = 0
         for raw in raws:
@@ -70,7 +70,8 @@ class Receiver:
             self._arrived(together)
 
     def _opened(self, raw: bytes) -> Datagram | None:
-        """What is wanted of a datagram that somebody has sent who may; None, and counted, if it is anything else."""
+        """Return the datagram if a permitted broker has sent it and this broker wants it. Otherwise count it and return
+        None."""
         opened = self._keys.open(raw, self._port.now)
         if isinstance(opened, Refusal):
             self._counts[opened.value] += 1
@@ -83,7 +84,7 @@ class Receiver:
         if not opened.epoch.speaks_for(opened.sender, (sender.name, sender.incarnation)):
             self._counts["forged"] += 1
         elif sender.name == self._port.me.name:
-            pass  # a loopback packet that is waited for no more
+            pass  # a late loopback packet, which the sender has given up
         elif datagram.representative is not None and not self.represents(datagram.representative, datagram.origin):
             self._counts["forged"] += 1
         elif not self._wants(datagram.topic) or self._port.lost(datagram.origin):
@@ -93,13 +94,13 @@ class Receiver:
         return None
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died: it is owed no acknowledgement."""
+        """Forget the acknowledgements owed to or about a broker that has died."""
         for table in (self._due, self._unheard):
             for key in [key for key in table if broker in key[:2]]:
                 del table[key]
 
     def _arrived(self, together: list[Datagram]) -> None:
-        """Datagrams of one sender to a topic; if there are several, with publications that follow each other."""
+        """Handle datagrams of one sender to one topic. If there are several, their publications are consecutive."""
         datagram = together[0]
         origin, topic = datagram.origin, datagram.topic
         key = datagram.sender, origin, topic
@@ -117,20 +118,21 @@ class Receiver:
         duplicates = self._inbox.duplicates - before
         self._counts["duplicates"] += duplicates
         if reached == DOUBTED or (duplicates == len(frame.seqs) and not frame.qos):
-            return  # with QoS 1 and 2 who repeats it waits for the acknowledgement; the first copy may have come by ALM
+            return  # with QoS 1 and 2 a repeat is acknowledged again: the first copy may have come by ALM
         unheard = self._unheard.pop(key, 0) + len(together)
         if not frame.qos and unheard < FEEDBACK:
             self._unheard[key] = unheard
         else:
             last, subscribers = self._due.get(key, (0, 0))
-            upto = max(last, frame.seqs[-1], self._inbox.delivered(origin, topic))  # it may have filled a gap
+            upto = max(last, frame.seqs[-1], self._inbox.delivered(origin, topic))  # the frame may have filled a gap
             self._due[key] = upto, reached or subscribers
             if not self._acknowledging:
                 self._acknowledging = True
                 self._port.after(self._settings.acknowledge, self._acknowledge)
 
     def _answer_probe(self, key: tuple[BrokerRef, BrokerRef, str], seq: int, until: float) -> None:
-        """Tell the sender how far this broker has come; if something before `seq` is still on its way by ALM, again."""
+        """Tell the sender how far this broker has come. Tell it again later, until `until`, if ALM still brings
+        something before `seq`."""
         sender, origin, topic = key
         if self._port.lost(sender):
             return
@@ -141,7 +143,7 @@ class Receiver:
             self._port.after(10 * self._settings.acknowledge, lambda: self._answer_probe(key, seq, until))
 
     def _acknowledge(self) -> None:
-        """Send what is due; where something before it is missing, as far as it goes, and again later."""
+        """Send the due acknowledgements. An acknowledgement stops before the first gap; then it is sent again later."""
         due, self._due = self._due, {}
         for (sender, origin, topic), (seq, subscribers) in due.items():
             delivered = self._inbox.delivered(origin, topic)
@@ -158,7 +160,8 @@ class Receiver:
 
 
 def _goes_on(datagram: Datagram, before: Datagram) -> bool:
-    """May the publications of the one be handed on together with those of the other, which came before?"""
+    """Return whether the publications of `datagram` directly follow those of `before`, so that both are handed on
+    together."""
     return (
         datagram.prev == before.seqs[-1]
         and datagram.flags == before.flags

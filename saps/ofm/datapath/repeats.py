@@ -1,4 +1,4 @@
-"""What a tree may not have delivered, or cannot take, goes by ALM."""
+"""Repeats by ALM what a tree may not have delivered, or cannot take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Repeats:
-    """Of one broker's data path, whose `counts` and `mine` (what may come back, by its mark) it shares."""
+    """The repeats of one broker's data path, whose `counts` and `mine` (loopback packets expected, by mark) it
+    shares."""
 
     def __init__(self, multicast: Multicast, counts: dict[str, int], mine: dict[bytes, tuple[Path, int]]) -> None:
         self._multicast = multicast
@@ -21,22 +22,22 @@ class Repeats:
         self._mine = mine
 
     def publications(self, body: Publish, members: tuple[BrokerRef, ...], origin: BrokerRef | None) -> None:
-        """Those with QoS 0, for these members."""
+        """Send publications with QoS 0 to these members by ALM."""
         self._counts["repeated"] += len(members) * len(body.which)
         self._multicast.repeat(body, members, origin)
 
     def hand_over(self, each: Unacknowledged) -> None:
-        """Those with QoS 1 or 2, for members that have not acknowledged them."""
+        """Send publications with QoS 1 or 2 by ALM to the members that have not acknowledged them."""
         self._counts["repeated"] += len(each.waiting) * len(each.pending.body.which)
         self._multicast.acknowledgements.answered(each.pending, tuple(each.waiting))
 
     def answer(self, acknowledged: Iterable[Unacknowledged]) -> None:
-        """Nothing is to be repeated of these: all have them."""
+        """End the wait for publications that all members have."""
         for each in acknowledged:
             self._multicast.acknowledgements.answered(each.pending, ())
 
     def what_waits(self, path: Path) -> None:
-        """All that has not left yet."""
+        """Send by ALM everything that has not left yet."""
         for load in path.waiting.clear():
             if load.unacknowledged is not None:
                 if path.unanswered.remove(load.unacknowledged, load.origin):
@@ -45,7 +46,7 @@ class Repeats:
                 self.publications(load.body, load.members, load.origin)
 
     def everything(self, path: Path) -> None:
-        """All that waits, is under way, or is not acknowledged."""
+        """Send by ALM everything that waits, is under way, or is not acknowledged."""
         flights, forgotten = path.flights.give_up()
         self.expect_no_more(forgotten)
         for flight in flights:
@@ -56,6 +57,6 @@ class Repeats:
             self.hand_over(each)
 
     def expect_no_more(self, flights: Iterable[Flight]) -> None:
-        """These may come back, but it is of no interest any more."""
+        """Forget the loopback packets of these datagrams."""
         for flight in flights:
             self._mine.pop(flight.mark, None)

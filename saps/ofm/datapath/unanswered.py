@@ -1,4 +1,4 @@
-"""What the members of one tree must still acknowledge, and those who do not."""
+"""The publications that members of one tree have not acknowledged, and the members that do not acknowledge."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from saps.overlay.frames.delivery import Ack, OfmAck
 from saps.overlay.ring.keys import BrokerRef
 
 DEAF = 8
-"""Publications with QoS 1 or 2 in a row that a member has not acknowledged, after which ALM serves it."""
+"""Publications with QoS 1 or 2 that a member fails to acknowledge in a row before ALM serves it."""
 
 
 class Unanswered:
-    """Publications with QoS 1 and 2, by origin in the order sent."""
+    """The unacknowledged publications with QoS 1 and 2, by origin in the order sent."""
 
     def __init__(self, repeat: float) -> None:
-        """`repeat`: the least time after which a member that has not acknowledged is late."""
+        """`repeat` is the least time in seconds after which a member that has not acknowledged is late."""
         self.time = RoundTrip(repeat)
         self._own: deque[Unacknowledged] = deque()
         self._relayed: dict[BrokerRef, deque[Unacknowledged]] = {}
-        """Those of origins in other domains."""
+        """Origin in another domain -> its unacknowledged publications."""
         self._silent: dict[BrokerRef, int] = {}
-        """Publications in a row that a member has not acknowledged in time."""
+        """Member -> publications in a row that the member has not acknowledged in time."""
 
     def add(self, each: Unacknowledged, origin: BrokerRef | None) -> None:
-        """One more. `origin`: if it is in another domain."""
+        """Add publications that await acknowledgements. `origin` is given if it is in another domain."""
         queue = self._own if origin is None else self._relayed.setdefault(origin, deque())
         queue.append(each)
 
     def remove(self, each: Unacknowledged, origin: BrokerRef | None) -> bool:
-        """It is answered for otherwise. False if it has been answered: all who were to have it died meanwhile."""
+        """Remove publications that are answered for in another way. Returns False if they are gone: all their members
+        died."""
         queue = self._own if origin is None else self._relayed.get(origin)
         if queue is None or each not in queue:
             return False
@@ -39,7 +40,8 @@ class Unanswered:
         return True
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck, now: float) -> list[Unacknowledged]:
-        """A member has everything up to a number. Gives those that all have now."""
+        """Handle a member's acknowledgement of everything up to a number. Returns the publications that all members
+        have now."""
         self._silent.pop(sender, None)
         queue = self._own if ack.origin is None else self._relayed.get(ack.origin)
         if not queue:
@@ -54,11 +56,11 @@ class Unanswered:
         return _answered(queue)
 
     def members(self) -> set[BrokerRef]:
-        """Those that have not acknowledged all of this broker's own."""
+        """Return the members that have not acknowledged all of this broker's own publications."""
         return {member for each in self._own for member in each.waiting}
 
     def forget(self, broker: BrokerRef) -> list[Unacknowledged]:
-        """Nothing is expected of a broker any more. Gives those that all others have."""
+        """Expect nothing more of a broker. Returns the publications that all other members have."""
         found: list[Unacknowledged] = []
         for queue in (self._own, *self._relayed.values()):
             for each in queue:
@@ -69,8 +71,8 @@ class Unanswered:
         return found
 
     def second_try(self, now: float) -> list[tuple[Unacknowledged, BrokerRef | None, float]]:
-        """Those that some have not acknowledged in time, their origins, and when they left: they leave once more now,
-        and time is given anew."""
+        """Return the publications that are late for the first time, with their origin and the time they left. The
+        caller sends them again now, and their timeout starts anew."""
         before = now - self.time.timeout + 1e-9
         found: list[tuple[Unacknowledged, BrokerRef | None, float]] = []
         origins: list[BrokerRef | None] = [None, *self._relayed]
@@ -84,7 +86,7 @@ class Unanswered:
         return found
 
     def overdue(self, now: float) -> list[Unacknowledged]:
-        """Those that some have not acknowledged in time. They are waited for no more."""
+        """Remove and return the publications that some members have not acknowledged in time."""
         before, found = now - self.time.timeout + 1e-9, list[Unacknowledged]()
         queues = [queue for queue in (self._own, *self._relayed.values()) if queue and queue[0].sent <= before]
         if queues:
@@ -97,27 +99,28 @@ class Unanswered:
         return found
 
     def deaf(self) -> list[BrokerRef]:
-        """Members that have missed so many that ALM is to serve them. They begin anew."""
+        """Return the members that have missed `DEAF` publications in a row: ALM is to serve them. Their counts start
+        anew."""
         found = [member for member, missed in self._silent.items() if missed >= DEAF]
         for member in found:
             del self._silent[member]
         return found
 
     def clear(self) -> list[Unacknowledged]:
-        """Gives all; nothing is waited for any more."""
+        """Remove and return all publications."""
         found = [each for queue in (self._own, *self._relayed.values()) for each in queue]
         self._own, self._relayed = deque(), {}
         return found
 
     @property
     def due(self) -> float:
-        """When the oldest should be acknowledged; infinite if there is none, or if it has not left."""
+        """Time at which the oldest publication times out. Infinite if there is none, or if it has not left."""
         oldest = min((q[0].sent for q in (self._own, *self._relayed.values()) if q), default=float("inf"))
         return oldest + self.time.timeout
 
 
 def _answered(queue: deque[Unacknowledged]) -> list[Unacknowledged]:
-    """Take out the first ones that nobody must acknowledge any more."""
+    """Remove and return the first publications that no member must acknowledge any more."""
     found: list[Unacknowledged] = []
     while queue and not queue[0].waiting:
         found.append(queue.popleft())

@@ -1,4 +1,4 @@
-"""A broker's OFM port attached to a software switch: frames in UDP instead of an interface of its own."""
+"""A broker's OFM port attached to a software switch: carries frames in UDP instead of an interface of its own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.switch.host import Host
 
 ANNOUNCE = 5.0
-"""Seconds between announcements: after a switch's new start the broker is known again so much later at most. Less costs
-a frame to each host and a packet-in."""
+"""Interval in seconds between announcements, and so the longest time until a restarted switch knows the broker again.
+Each announcement costs a frame to each host and a packet-in."""
 
 
 class AttachedEndpoint:
-    """In place of a `UdpEndpoint`: the same calls. `received` gets the datagrams of one turn."""
+    """An endpoint with the calls of `UdpEndpoint`. `received` gets the datagrams of one turn of the event loop."""
 
     def __init__(self, switch: str, received: Callable[[list[bytes]], None]) -> None:
-        """`switch`: where the switch's port takes frames, ``IP:PORT``."""
+        """`switch` is the address where the switch's port takes frames, ``IP:PORT``."""
         self._switch = switch
         self._received = received
         self._loop = asyncio.get_running_loop()
@@ -29,7 +29,7 @@ class AttachedEndpoint:
         self._timer: asyncio.TimerHandle | None = None
 
     def plug_in(self, element: BrokerAddress) -> None:
-        """Begin to send and receive as this broker. Raises OSError."""
+        """Begin to send and receive as this broker. Raises `OSError` if the socket cannot be bound."""
         self._host = Host(element)
         at = ipaddress.ip_address(OfmAddress.parse(self._switch).ip)
         any_address = "0.0.0.0" if at.version == 4 else "::"
@@ -37,7 +37,7 @@ class AttachedEndpoint:
         self._announce()
 
     def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
-        """See `UdpEndpoint.send`."""
+        """Send one datagram as `UdpEndpoint.send`."""
         target = self._addresses.get(address)
         if target is None:
             target = self._addresses[address] = OfmAddress.parse(address)
@@ -45,11 +45,11 @@ class AttachedEndpoint:
 
     @property
     def unsent(self) -> int:
-        """See `UdpEndpoint`."""
+        """Count of unsent datagrams, as in `UdpEndpoint`."""
         return self._cable.unsent
 
     def close(self) -> None:
-        """Send and receive no more. A second call does nothing."""
+        """Stop sending and receiving. A second call does nothing."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,8 +1,8 @@
-"""A filter in the kernel: of what comes to a broker's UDP socket only datagrams with a label of its keys wake it.
+"""A filter in the kernel: only datagrams with a label of the broker's keys wake its UDP socket.
 
-Everything else is dropped before it takes room in the socket's buffer, so that a flood costs the broker next to
-nothing and pushes out nothing. It is a program of the classic packet filter (bpf(4); McCanne and Jacobson 1993). It
-reads the form and half of the label, no more: what passes is still a stranger to `saps.ofm.keys`.
+The kernel drops everything else before it takes room in the socket's buffer. So a flood costs the broker next to
+nothing, and displaces no datagram. The filter is a program of the classic packet filter (bpf(4); McCanne and Jacobson
+1993). It reads only the form and half of the label: a datagram that passes is still unauthenticated to `saps.ofm.keys`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from saps.ofm.keys.sealing import FORM
 
 MOST = 1000
-"""Labels that are told apart; with more, all datagrams of the form pass. Each costs a stranger one comparison."""
+"""Most labels that are told apart; with more, all datagrams of the form pass. Each label costs an unwanted datagram one
+comparison."""
 _UDP_HEADER = 8
 _SO_ATTACH_FILTER, _SO_MEMINFO = 26, 55
 _MEMINFO = struct.Struct("9I")
@@ -24,11 +25,11 @@ _LOAD_BYTE, _LOAD_WORD, _IF_EQUAL, _RETURN = 0x30, 0x20, 0x15, 0x06
 _ALL, _NOTHING = 0xFFFF_FFFF, 0
 
 Instruction = tuple[int, int, int, int]
-"""Operation, how many to pass over if true and if false, operand."""
+"""Operation, instructions to skip if true, instructions to skip if false, operand."""
 
 
 def program(labels: Iterable[bytes]) -> list[Instruction]:
-    """What lets through sealed datagrams with one of these labels, seen from the UDP header on."""
+    """Return the program that passes sealed datagrams with one of these labels. Offsets count from the UDP header."""
     wanted = sorted({int.from_bytes(label[:4], "big") for label in labels})
     rest: list[Instruction]
     if len(wanted) > MOST:
@@ -42,7 +43,8 @@ def program(labels: Iterable[bytes]) -> list[Instruction]:
 
 
 def attach(endpoint: socket.socket, labels: Iterable[bytes]) -> None:
-    """Let only these in from now on. Raises OSError where the kernel does not know such filters."""
+    """Let the kernel pass only datagrams with these labels from now on. Raises `OSError` where it knows no such
+    filters."""
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program(labels))
     buffer = ctypes.create_string_buffer(code)
     length = len(code) // 8
@@ -50,7 +52,8 @@ def attach(endpoint: socket.socket, labels: Iterable[bytes]) -> None:
 
 
 def kept_out(endpoint: socket.socket) -> int:
-    """Datagrams that the kernel has not handed on so far: filtered, or without room in the buffer."""
+    """Return the datagrams that the kernel has dropped so far: filtered, or without room in the buffer. 0 before Linux
+    4.6."""
     try:
         told = endpoint.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
     except OSError:  # before Linux 4.6

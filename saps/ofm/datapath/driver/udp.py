@@ -1,7 +1,8 @@
-"""UDP for OFM: one socket a broker, which sends to OFM addresses and receives what the switches have rewritten to it.
+"""UDP for OFM: one socket for each broker, which sends to OFM addresses and receives the datagrams that switches
+rewrite to its address.
 
 Datagrams leave from the address in the broker list, because the flow tables match it. They are never fragmented:
-fragments would not arrive. All that has come in since the last turn of the event loop is read at once and handed on
+fragments would not arrive. The endpoint reads all datagrams of one turn of the event loop at once, and hands them on
 together.
 """
 
@@ -22,22 +23,22 @@ from saps.ofm.datapath.driver import socket_filter as doorkeeper
 logger = logging.getLogger(__name__)
 
 READ_AT_ONCE = 128
-"""Datagrams read in one turn of the event loop at most."""
+"""Most datagrams read in one turn of the event loop."""
 LARGEST = 65_535
-"""Bytes of the longest datagram there can be."""
+"""Bytes of the longest possible datagram."""
 BUFFER = 4 << 20
-"""Bytes of the socket's buffers (the kernel may give less): what may come in while the broker is busy."""
+"""Size of the socket's buffers in bytes (the kernel may give less): room for what arrives while the broker is busy."""
 HOPS = 16
-"""Routers a datagram may pass; OpenFlow trees have none."""
+"""Hop limit of a datagram. Only routers count; OpenFlow trees have none."""
 
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
 _SIOCGIFADDR, _SIOCGIFHWADDR = 0x8915, 0x8927
 _IF_INET6 = Path("/proc/net/if_inet6")
-"""The IPv6 addresses of all interfaces (proc(5)); there is no request for them."""
+"""The IPv6 addresses of all interfaces (proc(5)): no ioctl returns them."""
 
 
 class UdpEndpoint:
-    """The socket. `received` gets the datagrams of one turn."""
+    """The UDP socket of a broker. `received` gets the datagrams of one turn of the event loop."""
 
     def __init__(self, received: Callable[[list[bytes]], None]) -> None:
         self._received = received
@@ -47,10 +48,11 @@ class UdpEndpoint:
         self._buffer = bytearray(LARGEST)
         self._warned = False
         self.unsent = 0
-        """Datagrams that the kernel has not taken: they are as good as lost on the way."""
+        """Datagrams that the kernel has not taken. The data path treats them like losses on the way."""
 
     def listen(self, host: str, port: int) -> tuple[str, int]:
-        """Bind, and begin to read. Returns the address in use. Raises OSError if it cannot be had."""
+        """Bind the socket, begin to read, and return the address in use. Raises `OSError` if the address is not
+        available."""
         address = ipaddress.ip_address(host)
         family = socket.AF_INET if address.version == 4 else socket.AF_INET6
         endpoint = socket.socket(family, socket.SOCK_DGRAM)
@@ -79,8 +81,8 @@ class UdpEndpoint:
         return name[0], name[1]
 
     def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
-        """Send one datagram to an OFM address ``IP:port``, with a differentiated services code point (RFC 2474). What
-        cannot be sent is counted, and lost."""
+        """Send one datagram to an OFM address ``IP:port``, with a differentiated services code point (RFC 2474). A
+        datagram that cannot be sent is counted and dropped."""
         target = self._addresses.get(address)
         if target is None:
             parsed = OfmAddress.parse(address)
@@ -99,7 +101,7 @@ class UdpEndpoint:
                 logger.warning("a datagram of %d bytes to %s was not sent: %s", len(raw), address, error)
 
     def admit(self, labels: Iterable[bytes]) -> None:
-        """From now on take in only datagrams that are sealed with a key of these labels, where the kernel can tell."""
+        """Take in only datagrams sealed with a key of these labels from now on, if the kernel can filter them."""
         if self._socket is not None:
             try:
                 doorkeeper.attach(self._socket, labels)
@@ -108,11 +110,11 @@ class UdpEndpoint:
 
     @property
     def kept_out(self) -> int:
-        """Datagrams that the kernel has not handed on: without a known label, or without room in the buffer."""
+        """Datagrams that the kernel has dropped: without a known label, or without room in the buffer."""
         return 0 if self._socket is None else doorkeeper.kept_out(self._socket)
 
     def close(self) -> None:
-        """Read and send no more. A second call does nothing."""
+        """Stop reading and sending. A second call does nothing."""
         if self._socket is not None:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
@@ -129,14 +131,14 @@ class UdpEndpoint:
                 datagrams.append(bytes(memoryview(buffer)[:size]))
         except BlockingIOError:
             pass
-        except OSError as error:  # an ICMP error about something sent: it will be missed soon enough
+        except OSError as error:  # an ICMP error about a sent datagram: its loss is found anyway
             logger.debug("UDP: %s", error)
         if datagrams:
             self._received(datagrams)
 
 
 def _marked(family: int, dscp: int) -> tuple[int, int, bytes]:
-    """Ancillary data that gives one datagram its code point (ip(7), RFC 3542, 6.5)."""
+    """Return the ancillary data that gives one datagram its code point (ip(7); RFC 3542, 6.5)."""
     value = struct.pack("i", dscp << 2)
     if family == socket.AF_INET6:
         return socket.IPPROTO_IPV6, socket.IPV6_TCLASS, value
@@ -144,7 +146,7 @@ def _marked(family: int, dscp: int) -> tuple[int, int, bytes]:
 
 
 def mac_of(host: str) -> str | None:
-    """The MAC address of the interface that has this address; None if there is none."""
+    """Return the MAC address of the interface that has this address, or None if no interface has it."""
     interface = _interface_of(ipaddress.ip_address(host))
     if interface is None:
         return None
@@ -154,7 +156,7 @@ def mac_of(host: str) -> str | None:
 
 
 def _interface_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str | None:
-    """The interface that has an address."""
+    """Return the name of the interface that has an address, or None if no interface has it."""
     if address.version == 6:
         rows = (line.split() for line in _IF_INET6.read_text().splitlines()) if _IF_INET6.exists() else ()
         return next((row[5] for row in rows if bytes.fromhex(row[0]) == address.packed), None)
