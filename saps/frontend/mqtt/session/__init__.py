@@ -1,1 +1,1 @@
-"""MQTT sessions: state, storage, migration."""
+"""Keeps MQTT sessions: state, storage, migration."""

@@ -1,7 +1,8 @@
-"""Sessions that outlive the broker's process, and how they come back (MQTT 5.0, sections 4.1 and 4.4).
+"""Stores sessions, and restores them after a restart (MQTT 5.0, sections 4.1 and 4.4).
 
-A session with an expiry interval above 0 is stored, and every will. The hub and the connections treat a stored session
-like any other: what it keeps is kept in containers that note their changes (`saps.frontend.mqtt.session.journaled`).
+The broker stores each session with an expiry interval above 0, and every will. The hub and the connections treat a
+stored session like any other. Its containers log their changes in the journal
+(`saps.frontend.mqtt.session.journaled`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 
 MADE_UP = 300.0
-"""Seconds for which a session knows what came from another broker: a broker that was cut off gets it from the
-publishers' brokers, too, as soon as they have made up what was before."""
+"""Seconds for which a session drops copies of publications that it already has from another broker.
+
+The publishers' brokers also send these to a broker that was cut off, once they have sent what it missed before."""
 
 
 def _ignore() -> None:
@@ -39,7 +41,7 @@ def _ignore() -> None:
 
 
 class DurableSession(Session):
-    """A session of a broker with storage. It is stored as soon as `persist` finds that it is to last."""
+    """A session of a broker with storage. `persist` stores it once it has an expiry interval."""
 
     __slots__ = (
         "_came",
@@ -56,23 +58,24 @@ class DurableSession(Session):
     def __init__(
         self, hub: Hub, client_id: str, limits: Limits, budget: Budget, journal: Journal, birth: int, number: int = 0
     ) -> None:
-        """`birth`: its own name, wherever it goes. `number`: the one it is stored under already."""
+        """Make a session. `birth` identifies it on every broker. `number`: its number in the journal, if it has one."""
         super().__init__(hub, client_id, limits, budget)
         self.birth = birth
         self.base: frozenset[Origin] = frozenset()
-        """What was in it when it was adopted: its old broker has it, too, or had."""
+        """The publications in the session when it was adopted. Its old broker has them, too, or had them."""
         self.stored = False
         self._came: set[Origin] = set()
-        """What came with the session, or a branch of it, until `_came_until`: the mesh may bring it once more."""
+        """Publications that came with the session, or a branch of it. The mesh may bring them again until
+        `_came_until`, in seconds on the hub's clock."""
         self._came_until = 0.0
         self._journal = journal
         self._number = number or journal.number()
         self._copies = Copies(journal, self._number)
         self._row = bool(number)
-        """There is a row of it."""
+        """Whether the journal has a row of the session."""
 
     def persist(self) -> None:
-        """Store what is to outlive the process: the session if it has an expiry interval, its will in any case."""
+        """Store the session if it has an expiry interval, and its will in any case."""
         lasting = self.lasting
         if lasting != self.stored:
             if lasting:
@@ -88,7 +91,7 @@ class DurableSession(Session):
 
     def _described(self) -> tuple[object, ...]:
         epoch, will = self._journal.epoch, self.will
-        away = self.connection is None and self.ends_at < inf  # inf: it is on its way to another broker
+        away = self.connection is None and self.ends_at < inf  # inf: it moves to another broker
         return (
             self._number,
             self.client_id,
@@ -103,17 +106,17 @@ class DurableSession(Session):
 
     @property
     def lasting(self) -> bool:
-        """It outlives its connection."""
+        """Whether the session outlives its connection."""
         return self.expiry > 0 and not self.closed
 
     @property
     def had(self) -> dict[Origin, None]:
-        """What it has had of late, delivered or not; the oldest first."""
+        """The session's last `RECENT` publications, delivered or not, oldest first."""
         return self._copies.had
 
     @property
     def repaired(self) -> frozenset[Origin]:
-        """What a repaired file had of it: if it goes on elsewhere it had that there, or has it."""
+        """The session's publications in a repaired file. If the session goes on elsewhere, it has or had them there."""
         return self._copies.repaired
 
     @repaired.setter
@@ -121,13 +124,13 @@ class DurableSession(Session):
         self._copies.repaired = had
 
     def remember(self, had: Iterable[Origin]) -> None:
-        """It had these elsewhere. They take the place of nothing that it had here."""
+        """Add publications that the session had elsewhere to `had`, as older ones, as far as there is room."""
         recent = self._copies.recent
         if room := RECENT - len(recent):
             recent.extendleft(reversed([*had][-room:]))
 
     def came(self, origins: Iterable[Origin]) -> None:
-        """It has got these from another broker, which had them in its session."""
+        """Drop copies of these publications for `MADE_UP` seconds, as another broker's session has brought them."""
         self._came.update(origins)
         self._came_until = self.hub.clock() + MADE_UP
 
@@ -144,7 +147,7 @@ class DurableSession(Session):
         super().deliver(batch, target)
 
     def rows(self) -> Iterator[Change]:
-        """All that is stored of it."""
+        """Yield all rows of the session in the journal."""
         if not self.stored:
             return
         number = self._number
@@ -163,7 +166,7 @@ class DurableSession(Session):
         self.incoming = JournaledIncoming(self._copies)
 
     def _forget(self) -> None:
-        """It is not to last any more: it goes on in memory."""
+        """Delete the session from the journal; it goes on in memory."""
         self.stored = False
         for topic_filter in self.subscriptions:
             self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
@@ -207,7 +210,7 @@ class DurableSession(Session):
     # ---- coming back
 
     def load(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
-        """Be as it was stored; its client is away."""
+        """Restore the stored state; the client is away. `now` is on the frontend's clock."""
         epoch = self._journal.epoch
         self.user, self.expiry = saved.user, saved.expiry
         self.ends_at = saved.ends - epoch if saved.ends is not None else now + saved.expiry
@@ -219,7 +222,7 @@ class DurableSession(Session):
         self._open_books()
         for subscription in saved.subscriptions:
             SubscriberAgent.subscribe(self, subscription)
-            self.hub.retained.end(self, subscription.filter)  # it has been given what was retained
+            self.hub.retained.end(self, subscription.filter)  # it already got the retained messages
         self._load_copies(saved, batch_of, now)
 
     def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:
@@ -246,21 +249,22 @@ class DurableSession(Session):
 
 
 class Life(NamedTuple):
-    """The life of a broker, as far as publications name it."""
+    """The incarnation of a publishing broker, as publications name it."""
 
     name: str
     incarnation: int
 
 
 def mark(single: Batch, origin: Origin) -> None:
-    """A batch of one is this publication."""
+    """Mark a batch of one publication as the publication `origin`."""
     single.publisher, single.seqs = Life(origin.broker, origin.incarnation), (origin.seq,)
 
 
 def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool) -> None:
-    """Have the sessions of an earlier life of this broker, as if their clients had just gone.
+    """Restore the sessions of an earlier incarnation of this broker, as if their clients had just gone.
 
-    Those that have expired end, and what has expired is dropped. `with_wills`: nobody else has published their wills.
+    Expired sessions end, and expired messages are dropped. `with_wills`: restore the wills, as no other broker has
+    published them.
     """
     now = frontend.clock()
     journal.begin_after(saved.highest)

@@ -1,4 +1,4 @@
-"""The parts of a stored session's state: containers like the ordinary ones that note each change in the journal."""
+"""Containers for the state of a stored session, which log each change in the journal."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from saps.local.batch import Batch, Form, Origin
 from saps.storage.journal import Journal, Row, Stored, Table
 
 RECENT = 4096
-"""Messages that a session remembers to have had, so that what another broker has kept for it beside is not delivered
-twice. Each costs a reference."""
+"""Most publications that a session remembers (one reference each). So copies that another broker kept for the session
+are not delivered twice."""
 
 
 Change = tuple[Table, Any, Row]
-"""A row as the journal has it: table, key, row."""
+"""One change in the journal: table, key, row."""
 
 
 class Entry(NamedTuple):
-    """A copy's row, and the message it refers to."""
+    """The row of a copy, and the stored message that it refers to."""
 
     serial: int
     stored: Stored
 
 
 class Copies:
-    """The rows of what one client is still to get, or to acknowledge."""
+    """The rows of one client's undelivered and unacknowledged messages."""
 
     __slots__ = ("journal", "number", "recent", "repaired")
 
     def __init__(self, journal: Journal, number: int) -> None:
-        """`number`: the session's."""
+        """Make the rows of one session. `number`: the session's number in the journal."""
         self.journal = journal
         self.number = number
         self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
-        """What the session has had of late, delivered or not."""
+        """The session's last publications, delivered or not."""
         self.repaired: frozenset[Origin] = frozenset()
-        """What a repaired file had for it."""
+        """The session's publications in a repaired file."""
 
     @property
     def had(self) -> dict[Origin, None]:
-        """The same by name, the oldest first."""
+        """The publications of `recent`, oldest first."""
         life = self.journal.life
         return dict.fromkeys(each.settle(life) if isinstance(each, Stored) else each for each in self.recent)
 
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
-        """Store one. `packet_id`: 0 until it is sent."""
+        """Store a copy, and return its entry. `packet_id`: 0 until it is sent."""
         journal, deadline = self.journal, single.deadline
         lasts = None if deadline is None else deadline + journal.epoch
         stored = journal.refer(single, lasts)
@@ -57,7 +57,7 @@ class Copies:
         return Entry(serial, stored)
 
     def rows(self, entry: Entry, copy: Copy, packet_id: int) -> Iterator[Change]:
-        """One that is stored, as it is."""
+        """Yield the current rows of a stored copy."""
         serial, stored = entry
         single, form = copy
         lasts = None if single.deadline is None else single.deadline + self.journal.epoch
@@ -66,13 +66,13 @@ class Copies:
         yield Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form)
 
     def remove(self, entry: Entry) -> None:
-        """The client has it, or will never get it."""
+        """Delete a copy that the client has or will never get."""
         self.journal.drop(Table.COPIES, entry.serial, once=True)
         self.journal.release(entry.stored)
 
 
 class JournaledInflight(dict[int, Copy | None]):
-    """`saps.frontend.mqtt.session.window.Window.inflight`."""
+    """Messages in flight (`saps.frontend.mqtt.session.window.Window.inflight`)."""
 
     __slots__ = ("_copies", "_entries")
 
@@ -80,7 +80,7 @@ class JournaledInflight(dict[int, Copy | None]):
         super().__init__()
         self._copies = copies
         self._entries: dict[int, Entry | int] = {}
-        """By packet identifier: a copy's row, or the serial of a release's."""
+        """By packet identifier: the entry of a copy, or the serial of a PUBREL's row."""
 
     def __setitem__(self, packet_id: int, copy: Copy | None) -> None:
         copies = self._copies
@@ -105,12 +105,12 @@ class JournaledInflight(dict[int, Copy | None]):
             self[packet_id] = copy
 
     def load(self, packet_id: int, copy: Copy | None, entry: Entry | int) -> None:
-        """It is stored already."""
+        """Add a message that is already in the journal."""
         self._entries[packet_id] = entry
         super().__setitem__(packet_id, copy)
 
     def rows(self) -> Iterator[Change]:
-        """What is stored of it."""
+        """Yield the rows of all messages in flight."""
         number = self._copies.number
         for packet_id, copy in self.items():
             entry = self._entries[packet_id]
@@ -120,13 +120,16 @@ class JournaledInflight(dict[int, Copy | None]):
                 yield from self._copies.rows(entry, copy, packet_id)
 
     def forget(self) -> None:
-        """Nothing of it is stored any more."""
+        """Delete all messages, also from the journal."""
         for packet_id in list(self):
             del self[packet_id]
 
 
 class JournaledIncoming(dict[int, int]):
-    """`saps.frontend.mqtt.session.session.Session.incoming`, as far as it is used there."""
+    """Received QoS 2 messages (`saps.frontend.mqtt.session.session.Session.incoming`).
+
+    It logs only the changes that the session makes: setting an item, and `pop`.
+    """
 
     __slots__ = ("_journal", "_number")
 
@@ -146,15 +149,15 @@ class JournaledIncoming(dict[int, int]):
         return super().pop(packet_id, default)
 
     def load(self, packet_id: int, reached: int) -> None:
-        """It is stored already."""
+        """Add an identifier that is already in the journal."""
         super().__setitem__(packet_id, reached)
 
     def rows(self) -> Iterator[Change]:
-        """What is stored of it."""
+        """Yield the rows of all identifiers."""
         for packet_id, reached in self.items():
             yield Table.INCOMING, (self._number, packet_id), (self._number, packet_id, reached)
 
     def forget(self) -> None:
-        """Nothing of it is stored any more."""
+        """Delete all identifiers, also from the journal."""
         for packet_id in list(self):
             self.pop(packet_id)

@@ -1,4 +1,4 @@
-"""What one client is to get with QoS 1 and 2 and has not been sent yet, within bounds."""
+"""Queues messages with QoS 1 and 2 for one client until they can be sent, within limits."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 
 class MessageQueue:
-    """The messages that wait for one client, oldest first; with storage each change is noted in the journal."""
+    """The messages that wait for one client, oldest first. With storage it logs each change in the journal."""
 
     __slots__ = ("_book", "_budget", "_entries", "bytes", "copies", "limits")
 
     def __init__(self, limits: Limits, budget: Budget) -> None:
-        """`budget`: what all queues together may keep."""
+        """Make an empty queue. `budget`: the bytes that all queues share."""
         self.limits = limits
         self._budget = budget
         self.copies: deque[Copy] | None = None
-        """None while nothing waits."""
+        """The waiting messages; None if there are none."""
         self.bytes = 0
-        """Of the payloads."""
+        """Bytes of the waiting payloads."""
         self._book: Copies | None = None
         self._entries: deque[Entry] | None = None
-        """The row of each copy, where there is a book."""
+        """The entry of each copy in the journal; None without storage."""
 
     def add(self, single: Batch, form: Form) -> list[Batch]:
-        """Keep a message. Returns those that give way to it, oldest first."""
+        """Append a message. Returns the messages that the limits drop for it, oldest first."""
         self.append((single, form))
         lost: list[Batch] = []
         limits, budget = self.limits, self._budget
@@ -46,7 +46,7 @@ class MessageQueue:
         return lost
 
     def append(self, copy: Copy, entry: Entry | None = None) -> None:
-        """Keep a message, whatever the limits. `entry`: its row, if it is stored already."""
+        """Append a message regardless of the limits. `entry`: its entry, if it is already in the journal."""
         copies = self.copies
         if copies is None:
             copies = self.copies = deque()
@@ -59,7 +59,7 @@ class MessageQueue:
         self._budget.used += size + ENTRY_COST
 
     def popleft(self) -> Copy:
-        """Take the oldest message; there must be one."""
+        """Remove and return the oldest message. The queue must not be empty."""
         assert self.copies is not None
         copy = self.copies.popleft()
         if self._book is not None and self._entries is not None:
@@ -72,7 +72,7 @@ class MessageQueue:
         return copy
 
     def replace(self, copies: Iterable[Copy]) -> None:
-        """Keep these instead, whatever the limits."""
+        """Replace all messages, regardless of the limits."""
         kept = list(copies)
         while self.copies:
             self.popleft()
@@ -81,21 +81,21 @@ class MessageQueue:
 
     @property
     def half_full(self) -> bool:
-        """More waits than half of what may."""
+        """Whether the queue is more than half full, by messages or bytes."""
         limits = self.limits
         return len(self.copies or ()) * 2 > limits.maximum_queued or self.bytes * 2 > limits.maximum_queued_bytes
 
     # ---- storage
 
     def store(self, book: Copies | None) -> None:
-        """From now on what waits is stored in this book; None: it is not."""
+        """Log the messages in this book from now on, or keep them in memory only if it is None."""
         waiting = list(self.copies or ())
         self.replace(())
         self._book = book
         self.replace(waiting)
 
     def rows(self) -> list[Change]:
-        """What is stored of it."""
+        """Return the rows of all waiting messages."""
         found: list[Change] = []
         if self._book is not None and self._entries is not None:
             for entry, copy in zip(self._entries, self.copies or (), strict=True):

@@ -1,7 +1,7 @@
-"""Sessions that follow their clients from broker to broker (MQTT 5.0, sections 3.1.4 and 4.1).
+"""Migrates sessions to the brokers that their clients connect to (MQTT 5.0, sections 3.1.4 and 4.1).
 
-A CONNECT whose session may be elsewhere waits here until the mesh has said where it is, and brought it. The other half
-is what the mesh asks of a broker whose client has connected to another one.
+On the target, a CONNECT waits until the mesh has located the client's session and moved it here. On the source, the
+mesh requests the session of a client that has connected to another broker.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.frontend import Frontend
 
 Enter = Callable[[Arrival], None]
-"""Goes on with a CONNECT."""
+"""Callback that goes on with a CONNECT."""
 Waiting = tuple["Connection", Enter]
 
 
@@ -55,32 +55,36 @@ def _nothing_of(session: Session) -> None:
 
 
 class SessionMigration:
-    """The sessions of one frontend in the mesh. (A `saps.mesh.SessionHost`.)"""
+    """Migrates the sessions of one frontend. (A `saps.mesh.SessionHost`, which has the contracts of its methods.)"""
 
     def __init__(self, frontend: Frontend, sessions: Sessions, admit: Callable[[Session], None] = _nothing_of) -> None:
-        """`admit` gives a session whose client has not come the rights of its user."""
+        """Make the migration of one frontend. `admit` gives a session without a connection the rights of its user."""
         self._frontend = frontend
         self._sessions = sessions
         self._arrivals: dict[str, list[Waiting]] = {}
-        """By client: the CONNECTs that wait, in their order."""
+        """By client: the waiting CONNECTs, oldest first."""
         self._leaving: dict[str, tuple[float, float]] = {}
-        """Clients whose session is being handed over, with the times at which it would end and its will be due."""
+        """By client of a session that leaves: the time when the session would end, and when its will would be due."""
         self._coming: set[str] = set()
-        """Clients whose session comes from another broker."""
+        """Clients whose sessions are migrating here."""
         self._unclaimed: set[str] = set()
-        """Clients whose session was adopted here, and which have not connected since."""
+        """Clients whose sessions were adopted here, and that have not connected since."""
         self._beside: dict[str, list[bytes]] = {}
-        """What was here of a session that comes from another broker: it is to have it, too."""
+        """By client: the contents of this broker's own branch of a session that is migrating here, to merge later."""
         self._ended: list[str] = []
-        """Whose sessions have ended since the mesh was last told."""
+        """Clients whose sessions have ended since the last report to the mesh."""
         self._asked: dict[str, int] = {}
-        """For how many seconds the sessions are to outlive their connections that CONNECTs wait for."""
+        """By client of a waiting CONNECT: the requested session expiry interval in seconds."""
         self.admit = admit
 
     # ---- the connections' side
 
     def must_wait(self, client: str, assigned: bool, expiry: int) -> bool:
-        """May another broker have a session of this client? `assigned`: nobody else can know the identifier."""
+        """Return whether a CONNECT must wait, because another broker may have a session of the client.
+
+        `assigned`: this broker has just assigned the client identifier. `expiry`: the requested session expiry interval
+        in seconds.
+        """
         if assigned and not expiry:
             return False
         known = self._frontend.sessions.get(client)
@@ -91,7 +95,7 @@ class SessionMigration:
         return client in self._arrivals or client in self._unclaimed or not self._sessions.at_home(client)
 
     def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
-        """Run `enter` when it is known where the client's session is, and it is here. That may be at once."""
+        """Locate the client's session and move it here, then call `enter`, perhaps at once."""
         waiting = self._arrivals.get(client)
         if waiting is not None:
             waiting.append((connection, enter))
@@ -112,13 +116,17 @@ class SessionMigration:
         session = frontend.sessions.get(client)
         if session is None:
             self._sessions.release(client)
-        elif client in self._coming and session.connection is None:  # its client has not waited
+        elif client in self._coming and session.connection is None:  # its client has disconnected meanwhile
             frontend.sessions.away(session)
         self._coming.discard(client)
 
     def adopt(self, client: str, claim: Callable[[Enter], bool], settle: Callable[[Session], None]) -> bool:
-        """Have a session whose client has not connected here, by `claim`. False if that cannot be. `settle` gets it
-        when it is here and before its client does; a CONNECT that waits for one that does not come is to try again."""
+        """Adopt the session of a client that has not connected here.
+
+        `claim` begins the migration, and returns False if that is impossible. `settle` gets the session when it has
+        arrived, before its client enters it. A CONNECT that waits for a session that does not arrive must try again.
+        Returns False if the session is already here or arriving, or `claim` fails.
+        """
         if client in self._arrivals or client in self._frontend.sessions:
             return False
         self._arrivals[client] = []
@@ -134,11 +142,11 @@ class SessionMigration:
         self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
 
     def moving(self, client: str) -> bool:
-        """Is the client's session on its way to or from another broker?"""
+        """Return whether the client's session is moving to or from another broker."""
         return client in self._leaving or client in self._coming
 
     def ended(self, client: str) -> None:
-        """A session has ended; perhaps another one of the client begins at once."""
+        """Report to the mesh that the client's session has ended, unless a new one begins in this turn."""
         if not self._sessions.claimed(client):
             return
         if not self._ended:
@@ -239,7 +247,7 @@ class SessionMigration:
             raise ValueError("no settings")
         frontend = self._frontend
         self._beside.pop(client, None)
-        if (old := frontend.sessions.get(client)) is not None:  # of before the client was elsewhere, or a branch of it
+        if (old := frontend.sessions.get(client)) is not None:  # an older session of the client, or a branch
             beside = None
             if settings.birth and isinstance(old, DurableSession) and self.birth(client) == settings.birth:
                 beside = _contents(frontend, old, True, old.repaired)
@@ -262,7 +270,7 @@ class SessionMigration:
         for subscription in [each for part in found for each in part.subscriptions]:
             missing += 1
             SubscriberAgent.subscribe(session, subscription, one_done)
-            session.hub.retained.end(session, subscription.filter)  # it has been given what was retained
+            session.hub.retained.end(session, subscription.filter)  # it already got the retained messages
         one_done()
         return list(session.subscriptions)
 
@@ -314,7 +322,7 @@ class SessionMigration:
                 return
             waiting, self._arrivals[client] = self._arrivals[client], []
             self._arrived(client, arrival)
-            for connection, enter in waiting:  # later than the adoption: the old owner must not have it back
+            for connection, enter in waiting:  # a new claim is later than the adoption: the old owner must not win
                 self.wait(connection, client, False, session.expiry, enter)
 
         return filters, arrived, complete
@@ -325,8 +333,10 @@ class SessionMigration:
             self.merge(client, snapshot_of(saved, messages, frontend.clock() + self._epoch())[1])
 
     def _epoch(self) -> float:
-        """Seconds since 1970 when the frontend's clock showed 0, as the journal has it: only what is stored is
-        inherited."""
+        """Return the zero of the frontend's clock in seconds since the epoch, from the journal.
+
+        Raises `RuntimeError` without a journal, as only stored sessions can be inherited.
+        """
         journal = self._frontend.storage.journal
         if journal is None:
             raise RuntimeError("a session was inherited by a broker that stores none")
@@ -342,7 +352,7 @@ class SessionMigration:
                 if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
                     agent.deliver(single, target)
         for session in sessions:
-            if isinstance(session, DurableSession):  # it may be under way by the mesh, too
+            if isinstance(session, DurableSession):  # the mesh may bring them, too
                 session.came(single.origin for single in batch.singles if single.origin is not None)
 
     def merge(self, client: str, parts: list[bytes]) -> None:
@@ -360,7 +370,7 @@ class SessionMigration:
                 session.window.inflight[packet_id] = copy
             elif copy is not None:
                 session.take(*copy)
-        if session.outbound is None:  # what waits already may have been published later
+        if session.outbound is None:  # waiting messages may have been published later
             waiting = [copy for copy in session.queue.copies or () if copy[0].origin not in sent]
             session.queue_again(ordered([*waiting, *new]))
         else:
@@ -374,8 +384,11 @@ class SessionMigration:
 
     @staticmethod
     def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
-        """What waits in a session whose client is away, and a branch of it has sent: the client may have it, under that
-        packet identifier, and before what the branch has sent later."""
+        """Return the publications that wait here and that a branch of the session has already sent.
+
+        The client may have them, under the branch's packet identifiers, and in the branch's order. The result is empty
+        while the client is connected here.
+        """
         if session.outbound is not None:
             return set()
         waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
@@ -388,22 +401,22 @@ class SessionMigration:
 
     def discard(self, client: str) -> None:
         self._coming.discard(client)
-        if client in self._beside:  # it goes on as it was
+        if client in self._beside:  # the branch of before goes on
             self.unpack(client, packed((), {}), lambda single: False)
         else:
             self._frontend.sessions.end(self._frontend.sessions[client])
 
 
 def _contents(frontend: Frontend, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
-    """As `SessionMigration.pack`. `known`: what is left out."""
+    """Pack a session as `SessionMigration.pack` does, without the publications `known`."""
     incoming = session.incoming or {}
     if -1 in incoming.values() and not force:
         return None
     for topic_filter in session.subscriptions:
-        if shared(topic_filter) is not None:  # what a group gets from now on is not for this one
+        if shared(topic_filter) is not None:  # a leaving member gets no new messages of its group
             session.hub.unsubscribe(session, topic_filter)
-    # What is not confirmed yet this broker goes on repeating. What an earlier life of it may have done by half is
-    # published anew.
+    # This broker goes on repeating unconfirmed publications. The client publishes those again that an earlier
+    # incarnation may have published only in part.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
     items = list(items_of(session, _life(frontend), frontend.clock()))
     if not isinstance(session, DurableSession):
@@ -413,13 +426,13 @@ def _contents(frontend: Frontend, session: Session, force: bool, known: frozense
 
 
 def _life(frontend: Frontend) -> tuple[str, int]:
-    """As in `items_of`."""
+    """Return the name and incarnation of this broker, for `items_of`; ("", 0) without a journal."""
     journal = frontend.storage.journal
     return journal.life if journal is not None else ("", 0)
 
 
 def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origin]) -> None:
-    """The client has acknowledged these to the broker of a branch."""
+    """Remove publications that the client has acknowledged to the broker of a branch."""
     life, window, waiting = _life(frontend), session.window, session.queue.copies or ()
     kept = [copy for copy in waiting if origin_of(copy[0], life) not in acknowledged]
     if len(kept) < len(waiting):

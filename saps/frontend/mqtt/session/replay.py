@@ -1,4 +1,4 @@
-"""Retained messages for new subscriptions, sent at the pace of the client (MQTT 5.0, section 3.3.1.3)."""
+"""Sends retained messages for new subscriptions at the client's pace (MQTT 5.0, section 3.3.1.3)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """What one client has not taken yet. It waits where it is stored: here are only references."""
+    """The retained messages that one client has not got yet, as references into the retained store."""
 
     __slots__ = ("_scheduled", "_session", "waiting")
 
@@ -25,10 +25,13 @@ class Replay:
         self._session = session
         self.waiting: deque[tuple[Iterator[Batch], Subscription]] = deque()
         self._scheduled = False
-        """A timer goes on with it."""
+        """Whether a timer will send the next portion."""
 
     def pump(self, fresh: bool = False) -> None:
-        """Send one portion. `fresh`: its messages are certainly those that are retained now."""
+        """Send one portion, as large as the transport's high-water mark.
+
+        `fresh`: the messages have just come from the retained store, so the replay need not check them again.
+        """
         session, waiting = self._session, self.waiting
         connection = session.connection
         if connection is None:
@@ -54,6 +57,6 @@ class Replay:
 
 
 def still_retained(session: Session, single: Batch) -> bool:
-    """True if the client may have it and has not got a later one meanwhile."""
+    """Return whether the client may read the message, and its topic still retains it."""
     topic = single.topic
     return session.may_read(topic) and (is_reserved(topic) or single in session.hub.retained_for(topic))

@@ -1,4 +1,4 @@
-"""The state of a session: what outlives a client's connections (MQTT 5.0, section 4.1)."""
+"""Keeps the state of a session, which outlives a client's connections (MQTT 5.0, section 4.1)."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
 
 HALF_DONE = -2
-"""As a number of subscribers reached: those here have the publication, the mesh may not, as the broker died."""
+"""Stands for a number of subscribers: the local ones have the publication, the mesh may not, as the broker crashed."""
 
 
 class LastWill:
-    """The message that is published when the client is gone (3.1.2.5)."""
+    """The message that the broker publishes when the client is gone (3.1.2.5)."""
 
     __slots__ = ("delay", "due", "message")
 
     def __init__(self, message: Message, delay: int, due: float = 0.0) -> None:
-        """`delay`: seconds after the client is gone; `due`: when that is, once it is gone."""
+        """Make a will. `delay`: Will Delay Interval in seconds. `due`: time to publish, on the frontend's clock, once
+        the client is gone."""
         self.message = message
         self.delay = delay
         self.due = due
 
 
 class Session(SubscriberAgent):
-    """The subscriber agent of one MQTT client, and its unfinished QoS 1 and 2 exchanges in both directions.
+    """The subscriber agent of one MQTT client, with its unfinished QoS 1 and 2 exchanges in both directions.
 
-    It decides whether a message is sent now, waits, or is given up; the connection's outbound half encodes and sends.
+    The session decides whether to send a message now, queue it or drop it. The connection's outbound half encodes and
+    sends.
     """
 
     __slots__ = (
@@ -62,38 +64,38 @@ class Session(SubscriberAgent):
     )
 
     stored = False
-    """What it has to deliver outlives the process."""
+    """Whether the session's messages are stored."""
 
     def __init__(self, hub: Hub, client_id: str, limits: Limits, budget: Budget) -> None:
-        """`budget`: what all sessions together may keep."""
+        """Make a session without a connection. `budget`: the bytes that all sessions' queues share."""
         super().__init__(hub, client_id)
         self.publisher = PublisherAgent(hub, client_id, self)
         self.closed = False
         self.connection: Connection | None = None
-        """None while the client is away."""
+        """The client's connection; None while the client is away."""
         self.outbound: Outbound | None = None
-        """The connection's outbound half."""
+        """The connection's outbound half; None while the client is away."""
         self.user: str | None = None
-        """Whose session it is; None: an anonymous client's."""
+        """The session's user; None for an anonymous client."""
         self.expiry = 0
-        """Seconds the session lives without a connection."""
+        """Session expiry interval in seconds."""
         self.ends_at = 0.0
-        """When it ends, while the client is away."""
+        """Time when the session expires, on the frontend's clock, while the client is away."""
         self.incoming: dict[int, int] | None = None
-        """Packet identifiers of QoS 2 messages received and not released, with the number of subscribers reached;
-        -1 until it is known and PUBREC may be sent."""
+        """By packet identifier of a received, unreleased QoS 2 message: the number of subscribers it reached. The
+        number is -1 until the mesh has confirmed the message and PUBREC may be sent."""
         self.window = Window()
         """Messages sent and not acknowledged."""
         self.queue = MessageQueue(limits, budget)
         """QoS 1 and 2 messages not sent yet."""
         self.replay: Replay | None = None
-        """Retained messages for new subscriptions that the client has not taken yet."""
+        """Retained messages for new subscriptions that are not sent yet."""
         self.will: LastWill | None = None
 
     # ---- towards the client
 
     def deliver(self, batch: Batch, target: Target) -> None:
-        """Send the publications, or keep them for later, or give them up."""
+        """Send the publications, queue them, or drop them."""
         outbound = self.outbound
         form = form_for(batch, target)
         if not form.qos:
@@ -109,14 +111,14 @@ class Session(SubscriberAgent):
                 self.take(single, form)
 
     def take(self, single: Batch, form: Form) -> None:
-        """Send a publication with QoS 1 or 2, or keep it for later."""
+        """Send a publication with QoS 1 or 2, or queue it."""
         if self.outbound is not None and self._ready(self.outbound, 1):
             self._transmit(self.outbound, single, form)
         else:
             self._enqueue(single, form)
 
     def _ready(self, outbound: Outbound, count: int) -> bool:
-        """True if `count` more messages with QoS 1 or 2 can be sent right now."""
+        """Return whether `count` more messages with QoS 1 or 2 can be sent now."""
         return (
             outbound.writable
             and self.queue.copies is None
@@ -125,11 +127,11 @@ class Session(SubscriberAgent):
 
     @property
     def ready(self) -> bool:
-        """One more message with QoS 1 or 2 can be sent right now."""
+        """Whether one more message with QoS 1 or 2 can be sent now."""
         return self.outbound is not None and self._ready(self.outbound, 1)
 
     def _transmit(self, outbound: Outbound, batch: Batch, form: Form) -> None:
-        """Send a batch with QoS 1 or 2 that there is room for in the client's window."""
+        """Send a batch with QoS 1 or 2. The client's window must have room for it."""
         whole = len(batch.which)
         all_of_it = batch
         if outbound.maximum_packet_size and len(batch := outbound.fitting(batch, form)) < whole:
@@ -165,30 +167,30 @@ class Session(SubscriberAgent):
             outbound.block_publishers()
 
     def lost(self, singles: Sequence[Batch], why: str) -> None:
-        """Whoever follows publications is told that the client does not get these."""
+        """Tell the tracer, if any, that the client does not get these publications, and `why`."""
         tracer = self.hub.tracer
         if tracer is not None:
             for single in singles:
                 tracer.lost(self, single, why)
 
     def _lose(self, single: Batch, why: str) -> None:
-        """The message is given up."""
+        """Drop a message, and count it."""
         self.dropped += 1
         self.lost([single], why)
         if single.share is not None:
             single.share.settled()
 
     def attach(self, connection: Connection) -> None:
-        """The client is connected."""
+        """Attach the session to the client's new connection."""
         self.connection, self.outbound = connection, connection.outbound
 
     def detach(self) -> None:
-        """The client's connection is gone."""
+        """Detach the session from the client's connection."""
         self.connection = self.outbound = self.window.repeats = None
         self.window.settle()
 
     def pump(self) -> None:
-        """Send what waits, as far as the client's receive maximum and the transport allow."""
+        """Send waiting messages, as far as the client's receive maximum and the transport allow."""
         if self.window.repeats:
             self._pump_repeats()
         if self.queue.copies is not None:
@@ -197,7 +199,10 @@ class Session(SubscriberAgent):
             self.replay.pump()
 
     def _pump_repeats(self) -> None:
-        """What is in flight and not repeated yet takes up nothing of the client's receive maximum (3.3.4, 4.9)."""
+        """Retransmit messages in flight on a new connection.
+
+        Messages that are not retransmitted yet do not count towards the client's receive maximum (3.3.4, 4.9).
+        """
         window, outbound = self.window, self.outbound
         repeats = window.repeats
         if not repeats or outbound is None:
@@ -224,7 +229,7 @@ class Session(SubscriberAgent):
             outbound.caught_up()
 
     def replay_retained(self, retained: list[Batch], subscription: Subscription) -> None:
-        """Send retained messages at the pace of the client. What it has not taken yet waits where it is stored."""
+        """Send retained messages at the client's pace (`Replay`)."""
         if retained:
             fresh = self.replay is None
             replay = self.replay = self.replay or Replay(self)
@@ -232,9 +237,9 @@ class Session(SubscriberAgent):
             replay.pump(fresh)
 
     def obey(self, rights: Rights | None) -> None:
-        """From now on the client has these rights: what waits and may not be received any more is dropped.
+        """Set the client's rights, and drop queued messages that the client may no longer read. None: all rights.
 
-        The hub's routes are for the caller to forget.
+        The caller must then clear the session's routes in the hub.
         """
         self.rights = rights
         waiting = self.queue.copies
@@ -250,8 +255,12 @@ class Session(SubscriberAgent):
             self.outbound.caught_up()
 
     def resume(self) -> None:
-        """Continue on a new connection: first repeat what was in flight, in its order (4.4), then what waits. PUBRELs
-        are repeated at once, publications as the client's receive maximum allows."""
+        """Resume the session on a new connection.
+
+        1. Retransmit the PUBRELs at once.
+        2. Retransmit the publications in flight, in their order (4.4), as the client's receive maximum allows.
+        3. Send the waiting messages.
+        """
         outbound, window = self.outbound, self.window
         assert outbound is not None
         inflight = window.inflight
@@ -265,7 +274,10 @@ class Session(SubscriberAgent):
     # ---- acknowledgements from the client
 
     def acknowledged(self, packet_id: int, qos: int = 1) -> None:
-        """PUBACK, or with `qos` 2 PUBREC with an error: the message is done. Raises `ProtocolError`."""
+        """Handle a PUBACK, or with `qos` 2 a PUBREC with an error: the message is done.
+
+        Raises `ProtocolError` if the message has another QoS.
+        """
         window = self.window
         window.check_qos(packet_id, qos)
         if window.inflight.get(packet_id) is not None:
@@ -273,10 +285,10 @@ class Session(SubscriberAgent):
             self.pump()
 
     def received(self, packet_id: int) -> bool:
-        """PUBREC: the message is the client's; PUBREL is due. False if there is no such message. Raises
-        `ProtocolError`.
+        """Handle a PUBREC; the caller must then send PUBREL. Returns False if no such message is in flight.
 
-        The identifier moves to the end, so that PUBRELs are repeated in the order of the PUBRECs.
+        The identifier moves to the end of the window, so that PUBRELs are retransmitted in the order of the PUBRECs.
+        Raises `ProtocolError` if the message has another QoS.
         """
         window = self.window
         if packet_id not in window.inflight:
@@ -287,7 +299,7 @@ class Session(SubscriberAgent):
         return True
 
     def completed(self, packet_id: int) -> None:
-        """PUBCOMP: the exchange is over. Raises `ProtocolError`."""
+        """Handle a PUBCOMP, which ends the exchange. Raises `ProtocolError` before PUBREC."""
         inflight = self.window.inflight
         if packet_id not in inflight:
             return
@@ -310,7 +322,7 @@ class Session(SubscriberAgent):
         return Takes.NOW if self.ready else Takes.LATER
 
     def give_back(self) -> None:
-        """The client has gone: what it has not acknowledged on behalf of a group goes to another member (4.8.2)."""
+        """Give unacknowledged messages of shared subscriptions to other members (4.8.2), as the client has gone."""
         back = self.window.give_back(self.closed)
         waiting = self.queue.copies or ()
         shared = [copy[0] for copy in waiting if copy[0].share is not None]
@@ -322,7 +334,10 @@ class Session(SubscriberAgent):
     # ---- from broker to broker
 
     def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
-        """This is what the session has from now on, instead of what it has taken in so far; its client is away."""
+        """Replace the session's messages by those of its snapshot; the client is away.
+
+        `inflight` and `incoming` as in `Window.inflight` and `incoming`; `waiting` are the queued messages.
+        """
         self.queue.replace(())
         self.persist()
         self.window.inflight.update(inflight.items())
@@ -333,13 +348,13 @@ class Session(SubscriberAgent):
         self.queue_again(waiting)
 
     def queue_again(self, copies: Iterable[Copy]) -> None:
-        """This is what waits, in this order."""
+        """Replace the queue by these copies in this order, within the limits."""
         self.queue.replace(())
         for single, form in copies:
             self._enqueue(single, form)
 
     def hand_off(self) -> None:
-        """Another broker has all of it: nothing remains to be delivered here, or given to other members of groups."""
+        """Drop all messages, as another broker has them now. None go to other members of shared subscriptions."""
         copies = [*self.window.inflight.values(), *(self.queue.copies or ())]
         self.window.inflight = {}
         self.queue.replace(())
@@ -349,7 +364,7 @@ class Session(SubscriberAgent):
                 copy[0].share.settled()
 
     def persist(self) -> None:
-        """To be called when its expiry, its will or its connection has changed: where there is storage, store it."""
+        """Store the session, if the broker has storage. Call this after a change of expiry, will or connection."""
 
     @remote
     def describe(self) -> dict[str, Any]:
@@ -361,7 +376,7 @@ class Session(SubscriberAgent):
         }
 
     def close(self) -> None:
-        """End of the session: nothing of it remains."""
+        """End the session, and drop all of its state."""
         super().close()
         self.publisher.close()
         self.closed = True

@@ -1,4 +1,4 @@
-"""The sessions of one broker: who has which, how long it lasts without its client, and when its will is published."""
+"""The table of a broker's sessions. It opens and expires sessions, and publishes wills when they are due."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class Sessions(dict[str, Session]):
-    """By client identifier."""
+    """The sessions of one broker, by client identifier."""
 
     def __init__(self, frontend: Frontend, rng: Random) -> None:
         super().__init__()
         self._frontend = frontend
         self._rng = rng
         self._timers: dict[str, list[Timer]] = {}
-        """When the sessions of clients that are away end, and their wills are due."""
+        """By client that is away: the timers of its session's expiry and its will."""
         self.budget = Budget(frontend.limits.maximum_queued_total)
-        """What is kept for all slow clients together."""
+        """The bytes that the queues of all clients share."""
         self.leaving = False
-        """The broker is about to leave the mesh."""
+        """Whether the broker is about to leave the mesh."""
         self.migration: SessionMigration | None = None
-        """Where sessions follow their clients from broker to broker."""
+        """Migrates sessions between brokers; None without it."""
 
     def assign_client_id(self) -> str:
-        """A client identifier nobody uses (3.2.2.3.7)."""
+        """Return a new client identifier that no session has (3.2.2.3.7)."""
         while True:
             client_id = f"saps-{self._rng.getrandbits(64):016x}"
             if client_id not in self:
@@ -48,9 +48,11 @@ class Sessions(dict[str, Session]):
     def open(
         self, connection: Connection, client_id: str, clean_start: bool, expiry: int, rights: Rights | None
     ) -> tuple[Session, bool]:
-        """The client's session, and whether it was there before. Takes it over from an earlier connection (3.1.4).
+        """Open the client's session for a connection, and return it and whether it existed before.
 
-        `rights`: what the client may do; None: everything."""
+        The connection takes the session over from an earlier connection (3.1.4). `expiry`: the requested session expiry
+        interval in seconds. `rights`: the client's rights; None: all.
+        """
         session = self.get(client_id)
         if session is not None and session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
@@ -73,8 +75,10 @@ class Sessions(dict[str, Session]):
         return session, present
 
     def new_session(self, client_id: str, expiry: int, birth: int = 0) -> Session:
-        """A session without a connection, for the caller to keep. `expiry`: seconds that it may outlive one; where it
-        has been elsewhere, `birth`: its own name."""
+        """Make a session without a connection; the caller must add it to the table.
+
+        `expiry`: session expiry interval in seconds. `birth`: the identity of a session from another broker.
+        """
         journal = self._frontend.storage.journal
         if journal is None or not (expiry or journal.disk):
             return Session(self._frontend.hub, client_id, self._frontend.limits, self.budget)
@@ -82,16 +86,17 @@ class Sessions(dict[str, Session]):
         return DurableSession(self._frontend.hub, client_id, self._frontend.limits, self.budget, journal, name)
 
     def granted_expiry(self, expiry: int, user: str | None) -> int:
-        """The session expiry interval the client gets, in seconds."""
+        """Return the session expiry interval that the limits grant, in seconds."""
         most = self._frontend.limits.maximum_session_expiry
         return min(expiry, most if user is not None else min(most, self._frontend.limits.anonymous_session_expiry))
 
     def is_moving(self, client_id: str) -> bool:
-        """Is the session on its way to or from another broker?"""
+        """Return whether the session is moving to or from another broker."""
         return self.migration is not None and self.migration.moving(client_id)
 
     def detach(self, session: Session, with_will: bool) -> None:
-        """The session's connection is gone. `with_will`: the client did not say goodbye (3.1.2.5)."""
+        """Detach a session from its connection. `with_will`: publish the will, as no DISCONNECT forbids it
+        (3.1.2.5)."""
         now = self._frontend.clock()
         session.detach()
         if not with_will:
@@ -102,7 +107,7 @@ class Sessions(dict[str, Session]):
         self.away(session)
 
     def away(self, session: Session) -> None:
-        """The session goes on without a connection, and its will waits: each until its time has come."""
+        """Set the timers for the expiry and the will of a session without a connection."""
         now = self._frontend.clock()
         self._cancel_timers(session)
         timers: list[Timer] = []
@@ -124,7 +129,7 @@ class Sessions(dict[str, Session]):
             self._frontend.timers.cancel(timer)
 
     def end(self, session: Session) -> None:
-        """The session is over; a will that still waits is published (3.1.3.2.2)."""
+        """End a session, and publish its waiting will (3.1.3.2.2)."""
         if self.get(session.client_id) is session:
             del self[session.client_id]
             self._frontend.fairness.here(session.client_id)
@@ -136,8 +141,10 @@ class Sessions(dict[str, Session]):
                 self.migration.ended(session.client_id)
 
     def close(self) -> None:
-        """The broker stops: end the sessions that are in memory only, without their wills. One that is on its way to or
-        from another broker is left to those who carry it."""
+        """End the sessions that are not stored, without their wills, as the broker stops.
+
+        Sessions that are moving to or from another broker are left to the migration.
+        """
         for session in list(self.values()):
             if not (session.stored or self.is_moving(session.client_id)):
                 session.will = None
@@ -153,7 +160,7 @@ class Sessions(dict[str, Session]):
             self._publish_will(session)
 
     def void_will(self, session: Session) -> None:
-        """There is no will any more; but when the broker leaves, its guardians keep it for a while."""
+        """Delete a session's will. Its guardians delete it, too, unless this broker is leaving."""
         if session.will is not None:
             session.will = None
             session.persist()
@@ -161,7 +168,7 @@ class Sessions(dict[str, Session]):
                 self._frontend.hub.expect_acknowledgement(session.client_id, None)
 
     def lay_aside_will(self, session: Session) -> Message | None:
-        """Take a session's will for the caller to see to; its guardians go on keeping it."""
+        """Remove a session's will and return it, or None; the caller must publish it. Its guardians keep it."""
         will, session.will = session.will, None
         if will is not None:
             session.persist()
@@ -176,7 +183,7 @@ class Sessions(dict[str, Session]):
             )
 
     def _publish_permitted(self, session: Session, asking: Asking, message: Message) -> None:
-        """Publish in the name of a session, which may be over, when it is known if it may."""
+        """Publish a message in the name of a session, once its rights are settled. The session may have ended."""
         asker = None if session.rights is None else session.rights.asker
         if asker is None or asking.settled(
             asker, [message.topic], partial(self._publish_permitted, session, asking, message)

@@ -1,6 +1,6 @@
-"""What a session takes along to another broker, as bytes: its settings and subscriptions, then what it has to deliver.
+"""Encodes the snapshot of a migrating session in two stages: settings and subscriptions, then messages.
 
-Each part is one MessagePack array of `PART` bytes or little more; a longer message is a part of its own.
+Each part is one MessagePack array of `PART` bytes or little more. A part has more only if its last message is long.
 """
 
 from __future__ import annotations
@@ -29,51 +29,51 @@ T = TypeVar("T")
 PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
 
 PART = 1 << 16
-"""Bytes of a part above which another one is begun. More holds up what else goes over the link."""
+"""Size in bytes at which a part is complete. Larger parts would delay other frames on the link."""
 
 
 class Settings(msgspec.Struct, frozen=True, array_like=True):
-    """What a session is, beside its subscriptions and messages."""
+    """The settings of a session."""
 
     user: str | None
     expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-    """Seconds it lives without a connection."""
+    """Session expiry interval in seconds."""
     next_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
-    """The packet identifier that is next in turn."""
+    """The next packet identifier."""
     birth: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
-    """Its own name; 0: it has none, as it is neither stored nor copied."""
+    """The session's identity on every broker; 0 for a session that is neither stored nor copied."""
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True):
-    """A message that the client is to get, or has not acknowledged; or a PUBREL."""
+    """An unsent or unacknowledged message, or a PUBREL."""
 
     packet_id: PacketId
-    """0: not sent yet."""
+    """Packet identifier; 0 for an unsent message."""
     message: Message | None = None
-    """None: PUBREC has come, PUBREL is due."""
+    """The message; None for a PUBREL, after PUBREC."""
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
     identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
     lifetime: Annotated[float, Meta(ge=-1e10, le=1e10)] | None = None
-    """Seconds until it is too late to deliver it."""
+    """Seconds until the message expires; None: never."""
     retained: bool = False
-    """It is sent because of a new subscription."""
+    """Whether a new subscription caused the message."""
     origin: Origin | None = None
-    """Which publication it was, if that is known."""
+    """The publication, if known."""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """A part of either stage; each stage uses its own fields."""
+    """A part of either stage. The first stage has `settings` and `subscriptions`, the second the other fields."""
 
     settings: Settings | None = None
     subscriptions: list[Subscription] = []
     items: list[Item] = []
     incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
-    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    """By packet identifier of an unreleased QoS 2 publication: the number of subscribers it reached."""
     had: list[tuple[str, int, list[int]]] = []
-    """What it has had of late, delivered or not: broker, incarnation, and numbers."""
+    """The last publications of the session, delivered or not: broker, incarnation, sequence numbers."""
     pending: list[tuple[str, int, list[int]]] | None = None
-    """What of it is not acknowledged, though it is not among the items; None: that is not known."""
+    """Unacknowledged publications of `had` that are not among the items; None: unknown."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -81,7 +81,7 @@ _decode = msgspec.msgpack.Decoder(Part).decode
 
 
 def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list[bytes]:
-    """The parts of the first stage."""
+    """Return the parts of the first stage: settings and subscriptions."""
     batches = list(_batches(subscriptions, lambda each: len(each.filter) + 80)) or [[]]
     return [_encode(Part(None if number else settings, batch)) for number, batch in enumerate(batches)]
 
@@ -89,7 +89,8 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
 def packed(
     items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = (), pending: Iterable[Origin] | None = None
 ) -> list[bytes]:
-    """The parts of the second stage; the items keep their order. `had` and `pending` as in `Part`."""
+    """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
+    `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
     first = Part(None, [], [], incoming, _by_life(had), None if pending is None else _by_life(pending))
     return [_encode(part) for part in (first, *parts)]
@@ -103,12 +104,12 @@ def _by_life(origins: Iterable[Origin]) -> list[tuple[str, int, list[int]]]:
 
 
 def had_of(parts: Iterable[Part]) -> list[Origin]:
-    """What the session has had of late."""
+    """Return the last publications of the session, delivered or not (`Part.had`)."""
     return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
 
 
 def acknowledged_of(parts: list[Part]) -> set[Origin]:
-    """What of it the client has acknowledged, or will never get."""
+    """Return the publications of `had` that the client has acknowledged or will never get; empty if unknown."""
     pending = {Origin(name, life, seq) for part in parts for name, life, seqs in part.pending or () for seq in seqs}
     pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
     known = any(part.pending is not None for part in parts)
@@ -116,9 +117,10 @@ def acknowledged_of(parts: list[Part]) -> set[Origin]:
 
 
 def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
-    """Both stages of a session of another broker, from what there is in its log; `now`: seconds since the epoch.
+    """Return both stages of a session from the copy of another broker's log. `now`: seconds since the epoch.
 
-    What has not been published everywhere its client publishes anew: the other brokers' subscribers may lack it.
+    The snapshot omits incoming publications that the mesh had not confirmed. Subscribers of other brokers may lack
+    them, so the client must publish them again.
     """
     sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
     waiting: list[Item] = []
@@ -139,7 +141,10 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
 
 
 def items_of(session: Session, life: tuple[str, int], now: float) -> Iterator[Item]:
-    """What a session has to deliver; `life`: of the broker where what is stored was published, `now` on its clock."""
+    """Yield a session's messages in flight, its queued ones, and its retained ones not sent yet.
+
+    `life`: name and incarnation of this broker, the publisher of its stored messages. `now`: seconds on its clock.
+    """
     for packet_id, copy in session.window.inflight.items():
         yield Item(packet_id) if copy is None else _item(packet_id, copy, life, now)
     for copy in session.queue.copies or ():
@@ -160,13 +165,13 @@ def _item(packet_id: int, copy: Copy, life: tuple[str, int], now: float) -> Item
 
 
 def origin_of(single: Batch, life: tuple[str, int]) -> Origin | None:
-    """Which publication it is, if that is known; `life` as in `items_of`."""
+    """Return the publication of a batch of one, or None if unknown. `life` as in `items_of`."""
     stored: Stored | None = single.encoded.get(Stored)
     return stored.settle(life) if stored is not None else single.origin
 
 
 def copies_of(items: Iterable[Item], now: float) -> tuple[dict[int, Copy | None], list[Copy]]:
-    """The messages in flight, by packet identifier, and those that wait."""
+    """Return the messages in flight by packet identifier, and the waiting messages."""
     inflight: dict[int, Copy | None] = {}
     waiting: list[Copy] = []
     for item in items:
@@ -189,12 +194,12 @@ def _copy(item: Item, message: Message, now: float) -> Copy:
 
 
 def incoming_of(parts: Iterable[Part]) -> dict[int, int]:
-    """Packet identifiers of QoS 2 publications that were not released, with the number of subscribers reached."""
+    """Return, by packet identifier of an unreleased QoS 2 publication, the number of subscribers it reached."""
     return {packet_id: reached for part in parts for packet_id, reached in part.incoming.items()}
 
 
 def ordered(copies: list[Copy]) -> list[Copy]:
-    """The same, each once, and those of each publishing broker in its order."""
+    """Return the copies without duplicates, those of each publishing broker's incarnation in its order."""
     named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
     lives: dict[tuple[str, int], list[Origin]] = {}
     for each in named:
@@ -215,7 +220,7 @@ def _size(item: Item) -> int:
 
 
 def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """The values in order, as many together as make a part."""
+    """Group the values into parts, in their order."""
     batch, size = list[T](), 0
     for value in values:
         batch.append(value)
@@ -228,7 +233,7 @@ def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[
 
 
 def unpacked(parts: Iterable[bytes]) -> list[Part]:
-    """What was packed. Raises ValueError."""
+    """Decode the parts of one stage. Raises `ValueError` if a part is malformed, or a topic or filter is not valid."""
     try:
         found = [_decode(part) for part in parts]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

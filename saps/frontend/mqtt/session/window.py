@@ -1,4 +1,4 @@
-"""What a client has been sent with QoS 1 and 2 and has not acknowledged, by packet identifier (MQTT 5.0, 4.3, 4.4)."""
+"""Tracks the messages in flight to a client with QoS 1 and 2, by packet identifier (MQTT 5.0, 4.3, 4.4)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from saps.frontend.mqtt.codec.reasons import ProtocolError
 from saps.local.batch import Batch, Form
 
 Copy = tuple[Batch, Form]
-"""A publication, as a batch of one, in the form in which the client gets it."""
+"""A publication as a batch of one, and the form in which the client gets it."""
 
 
 class Window:
@@ -19,15 +19,15 @@ class Window:
 
     def __init__(self) -> None:
         self.inflight: dict[int, Copy | None] = {}
-        """Messages sent and not acknowledged, in order of sending; None: PUBREL has been sent, PUBCOMP awaited."""
+        """By packet identifier, in the order of sending: the unacknowledged message, or None after PUBREL."""
         self.repeats: dict[int, Copy] | None = None
-        """What of it is still to be sent again on the present connection, newest first."""
+        """Messages in flight to retransmit on the current connection, newest first; None if there are none."""
         self.next_id = 1
         self.elsewhere: dict[int, Copy] | None = None
-        """What of it the client has acknowledged to another broker."""
+        """Messages in flight that the client has acknowledged to another broker; None if there are none."""
 
     def take_ids(self, count: int) -> Sequence[int]:
-        """So many packet identifiers that are not in use."""
+        """Return `count` packet identifiers that are not in use."""
         first, inflight = self.next_id, self.inflight
         if count == 1 and first not in inflight:
             self.next_id = first % 0xFFFF + 1
@@ -48,8 +48,10 @@ class Window:
             packet_id = packet_id % 0xFFFF + 1
 
     def acknowledge(self, data: bytes, pos: int) -> int:
-        """Take the PUBACKs without reason codes that follow each other from `pos` on. Returns where they end, or the
-        first that needs a closer look."""
+        """Handle consecutive PUBACKs without reason codes from `pos` on.
+
+        Returns the position of their end, or of the first PUBACK that this fast path does not handle.
+        """
         inflight, size = self.inflight, len(data)
         if self.repeats:
             return pos
@@ -63,8 +65,10 @@ class Window:
         return pos
 
     def check_qos(self, packet_id: int, qos: int) -> None:
-        """An acknowledgement of another quality of service leaves the message in flight (4.3.2, 4.3.3). Raises
-        `ProtocolError`."""
+        """Check the QoS of an acknowledgement (4.3.2, 4.3.3).
+
+        Raises `ProtocolError` if the message was sent with another QoS; the message stays in flight.
+        """
         if packet_id in self.inflight:
             copy = self.inflight[packet_id]
             sent = 2 if copy is None else copy[1].qos
@@ -72,7 +76,7 @@ class Window:
                 raise ProtocolError(f"a message of QoS {sent} is acknowledged as one of QoS {qos}")
 
     def forget(self, packet_id: int) -> None:
-        """The message is not to be sent again."""
+        """Remove a message from the window."""
         copy = self.inflight[packet_id]
         del self.inflight[packet_id]
         if self.repeats is not None:
@@ -81,8 +85,10 @@ class Window:
             copy[0].share.settled()
 
     def settle(self) -> None:
-        """There is no connection: what was acknowledged elsewhere is not sent again. Of QoS 2 PUBREL is due, as the
-        client may have got it here, too, and keep the identifier."""
+        """Remove messages that the client has acknowledged elsewhere; the client must not be connected.
+
+        A QoS 2 message leaves a PUBREL: the client may have got the message here, too, and keep its identifier.
+        """
         elsewhere, self.elsewhere = self.elsewhere or {}, None
         for packet_id, copy in elsewhere.items():
             if self.inflight.get(packet_id) is copy:
@@ -91,9 +97,11 @@ class Window:
                     self.inflight[packet_id] = None
 
     def give_back(self, closed: bool) -> list[Batch]:
-        """What is in flight on behalf of a group and may go to another member: it is not in flight any more. A QoS 2
-        message stays the client's own, as it may have been delivered (MQTT-4.8.2-5), or is lost with a session that is
-        `closed`."""
+        """Remove and return the messages of shared subscriptions that may go to another member: those with QoS 1.
+
+        A QoS 2 message stays with the client, as it may have been delivered (MQTT-4.8.2-5). It is lost if the session
+        is `closed`.
+        """
         back: list[Batch] = []
         for packet_id, copy in list(self.inflight.items()):
             if copy is None or copy[0].share is None:
