@@ -1,1 +1,1 @@
-"""Where devices and other brokers attach: MQTT (and later Web)."""
+"""Connects devices, browsers and other brokers: MQTT, Web, and the bridge to an upstream broker."""

@@ -1,1 +1,1 @@
-"""MQTT 3.1.1 and 5.0, server side."""
+"""Serves clients of MQTT 3.1.1 and 5.0."""

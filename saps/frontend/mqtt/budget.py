@@ -1,13 +1,13 @@
-"""A quota of bytes that all clients share."""
+"""Counts bytes against a limit that all clients share."""
 
 from __future__ import annotations
 
 ENTRY_COST = 128
-"""Bytes it takes to keep a message in a queue, beside its payload."""
+"""Bytes of memory that a queued message takes beside its payload."""
 
 
 class Budget:
-    """What all clients together may keep in their queues, in bytes."""
+    """A limit of bytes for all clients together, and the bytes used. The users themselves change `used`."""
 
     __slots__ = ("limit", "used")
 

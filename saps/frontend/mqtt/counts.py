@@ -1,8 +1,7 @@
-"""What one MQTT frontend counts.
+"""Counts the events of one MQTT frontend.
 
-Publications, deliveries and drops are counted by the sessions, which do so anyway on their hot paths; here is what
-the sessions that are over have counted, and what is rare. The sum is made when somebody looks
-(`saps.frontend.mqtt.systree.totals`).
+Sessions count publications, deliveries and drops themselves, on their hot paths. `Counts` has the rare events, and the
+counts of sessions that have ended. `saps.frontend.mqtt.totals` sums them up on demand.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Counting(Protocol):
-    """A session, as far as it counts."""
+    """The counters of a session."""
 
     delivered: int
     dropped: int
@@ -26,35 +25,37 @@ class Counting(Protocol):
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start of the broker."""
+    """Counts since the start of the broker."""
 
     published: int = 0
-    """Publications from clients whose sessions are over."""
+    """Publications from clients whose sessions have ended."""
     delivered: int = 0
+    """Deliveries to clients whose sessions have ended."""
     dropped: int = 0
+    """Messages dropped by sessions that have ended."""
     handled: int = 0
-    """Packets from clients, but for publications."""
+    """Packets from clients, without publications."""
     answered: int = 0
-    """Packets to clients, but for publications."""
+    """Packets to clients, without publications."""
     connects: int = 0
     """CONNECT packets."""
     refused: int = 0
-    """Clients turned away because of a limit: connections, sessions, connection rate."""
+    """Clients refused by a redirect or a limit: connections, sessions, connection rate."""
     evicted: int = 0
-    """Sessions that ended because there were too many: of clients that were away, with nothing to deliver."""
+    """Sessions that ended to make room. Their clients were away, and nothing waited for them."""
     unfinished: int = 0
     """Clients disconnected because unfinished packets took too much memory."""
     unlogged: int = 0
-    """Log lines about clients that were not written, because there were too many of one address."""
+    """Log lines left out because one address caused too many."""
     too_slow: int = 0
     """Clients disconnected because their queues were full."""
     expired: int = 0
-    """Sessions that ended because their clients did not come back."""
+    """Expired sessions."""
     most: int = 0
     """Most clients connected at the same time."""
 
     def ended(self, session: Counting) -> None:
-        """The session is over: keep what it has counted."""
+        """Add the counts of a session that has ended."""
         self.published += session.publisher.published
         self.delivered += session.delivered
         self.dropped += session.dropped

@@ -1,4 +1,4 @@
-"""What one client, one user or one address may take of a broker before others do: work, memory, log lines."""
+"""Shares a broker's work, memory and log lines fairly among clients, users and addresses."""
 
 from __future__ import annotations
 
@@ -17,31 +17,34 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.session.session import Session
 
 LOOKS = 64
-"""Clients that are away of which one CONNECT looks for one with nothing to deliver."""
+"""Most sessions that one CONNECT examines to find one to evict."""
 LINES, LINES_AT_ONCE = 0.2, 10.0
-"""Log lines a second about the clients of one address, and at once after a pause. The others are counted."""
+"""Rate (lines a second) and size of each address's token bucket for log lines. Further lines are only counted."""
 
 
 class Fairness:
-    """Of one frontend."""
+    """Fairness among the clients of one frontend."""
 
     def __init__(self, frontend: Frontend) -> None:
         limits = frontend.limits
         self._frontend = frontend
         self.unfinished = Budget(limits.maximum_unfinished_total)
-        """Bytes of packets that have begun to come, of all connections together."""
+        """Bytes of incomplete and waiting packets of all connections."""
         rate = limits.connection_rate
         self._connecting = TokenBucket(rate, max(1.0, rate)) if rate else None
         self._filters = Buckets(limits.subscribe_rate, limits.subscribe_rate) if limits.subscribe_rate else None
         self._lines = Buckets(LINES, LINES_AT_ONCE)
         self._idle: dict[str, None] = {}
-        """Clients that are away, those first that have been so longest."""
+        """Clients that are away, longest first; examined ones that could not be evicted go to the end."""
 
     # ---- connections
 
     def admit(self, client_id: str, keeps: bool) -> None:
-        """Is there room for one client more? `keeps`: it wants its session to outlive the connection. Raises
-        `ProtocolError` if not."""
+        """Check that one more client fits, and evict a session if necessary.
+
+        `keeps`: the client wants to use or keep a session beyond the connection. Raises `ProtocolError` for a
+        redirect or a limit.
+        """
         frontend = self._frontend
         frontend.counts.connects += 1
         now, limits = frontend.clock(), frontend.limits
@@ -64,12 +67,12 @@ class Fairness:
     # ---- subscribe work
 
     def wait_to_subscribe(self, connection: Connection) -> float:
-        """Seconds until the client may subscribe to more filters; 0: now."""
+        """Return the seconds until the client may subscribe to more filters; 0: now."""
         now = self._frontend.clock()
         return max([bucket.wait(now) for bucket in self._subscribing(connection, now)], default=0.0)
 
     def subscribed(self, connection: Connection, filters: int) -> None:
-        """The client has subscribed to so many."""
+        """Charge the client for `filters` new filters."""
         now = self._frontend.clock()
         for bucket in self._subscribing(connection, now):
             bucket.spend(filters, now)
@@ -86,8 +89,10 @@ class Fairness:
     # ---- unfinished packets
 
     def relieve(self) -> None:
-        """Close connections until unfinished packets are within their total again: of the address that has most of
-        them the one with the most."""
+        """Close connections until unfinished packets are within their limit.
+
+        Each time it closes the connection with the most bytes, of the address with the most bytes.
+        """
         while self.unfinished.used > self.unfinished.limit:
             of_address = defaultdict[str, int](int)
             for connection in self._frontend.connections:
@@ -107,30 +112,32 @@ class Fairness:
     # ---- sessions
 
     def away(self, session: Session) -> None:
-        """A session goes on without its client."""
+        """Add a session whose client has gone."""
         self._idle[session.client_id] = None
 
     def here(self, client_id: str) -> None:
-        """A client is back, or its session has ended."""
+        """Remove a client that is back, or whose session has ended."""
         self._idle.pop(client_id, None)
 
     def make_room(self) -> bool:
-        """End the session whose client has been away longest, of those with nothing to deliver. False if there is
-        none."""
+        """Evict the session whose client has been away longest, among those with nothing to deliver.
+
+        Examines at most `LOOKS` sessions. Returns False if none of them can be evicted.
+        """
         for client_id in list(islice(self._idle, LOOKS)):
             session = self._frontend.sessions[client_id]
             if not (session.queue.copies or session.window.inflight or self._frontend.sessions.is_moving(client_id)):
                 self._frontend.counts.evicted += 1
                 self._frontend.sessions.end(session)
                 return True
-            del self._idle[client_id]  # behind the others: next time they are looked at first
+            del self._idle[client_id]  # move it behind the others, which are examined first next time
             self._idle[client_id] = None
         return False
 
     # ---- the log
 
     def may_log(self, connection: Connection) -> bool:
-        """May a line about the client be written? What is not is counted."""
+        """Return whether a log line about the client may be written; if not, count it."""
         now = self._frontend.clock()
         if self._lines.of(connection.address, now).take(now):
             return True

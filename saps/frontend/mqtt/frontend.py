@@ -1,4 +1,4 @@
-"""What the connections of one MQTT server share: sessions, timers, limits, and who has something to send."""
+"""Holds the state that the connections of one MQTT server share: sessions, timers, limits, pending output."""
 
 from __future__ import annotations
 
@@ -24,44 +24,44 @@ if TYPE_CHECKING:
 
 
 class Status(Protocol):
-    """What the broker says about itself (`saps.frontend.mqtt.systree`)."""
+    """The ``$SYS`` tree of the broker (`saps.frontend.mqtt.systree`)."""
 
     def matching(self, topic_filter: str) -> list[Batch]:
-        """What a new subscription with this filter gets, as if it were retained."""
+        """Return the messages for a new subscription with this filter, like retained messages."""
 
 
 class Storage:
-    """How the storage of sessions is, where there is one."""
+    """The state of the storage of sessions."""
 
     __slots__ = ("broken", "journal", "refusal")
 
     def __init__(self) -> None:
         self.journal: Journal | None = None
-        """Where sessions are stored, if they are."""
+        """The journal of stored sessions; None without storage."""
         self.refusal: Reason | None = None
-        """Why nothing new that would have to be stored is taken at present."""
+        """The reason code for requests that need new storage; None while the storage accepts them."""
         self.broken = False
-        """Nothing at all can be stored, not even the changes of what is there."""
+        """Whether the storage accepts no changes at all, not even of stored sessions."""
 
 
 class Congestion:
-    """Why publishers are not read."""
+    """The reasons not to read publishers."""
 
     __slots__ = ("blocked", "paused")
 
     def __init__(self) -> None:
         self.blocked: list[Outbound] = []
-        """Clients that could not take a message while the current input was handled."""
+        """Clients that the current input has met and that could not take a message."""
         self.paused = False
-        """The links to other brokers are congested."""
+        """Whether the links to other brokers are congested."""
 
 
 FOREVER = 0xFFFFFFFF
-"""The session expiry interval that means: never (3.1.2.11.2)."""
+"""The session expiry interval of a session that never expires (3.1.2.11.2)."""
 
 
 class Frontend:
-    """The common state of all connections. Pure: the driver hands in the clock, the random numbers and two wake-ups."""
+    """The state that all connections share. It does no I/O: the driver supplies clock, random numbers and wake-ups."""
 
     def __init__(
         self,
@@ -71,17 +71,21 @@ class Frontend:
         rng: Random,
         arm_timer: Callable[[float], None] = lambda when: None,
     ) -> None:
-        """`arm_timer(when)`: call `timers.run` then."""
+        """Make a frontend. `clock`: monotonic seconds.
+
+        The frontend calls `arm_timer(when)` when the next deadline gets earlier; the driver must call `timers.run` at
+        that time. The driver must also set `turn.call_soon`, or call `turn.flush` after input.
+        """
         self.hub = hub
         self.limits = limits
         self.clock = clock
         self.timers = Timers(arm_timer)
         self.connections: set[Connection] = set()
         self.gone: Connection | None = None
-        """Stands for all whose transport is gone."""
+        """A closed connection that stands for all connections whose transport is lost."""
         self.turn = Turn()
         self.names: dict[bytes, str] = {}
-        """The valid topics that have been published to, by their bytes (`saps.frontend.mqtt.codec.publish_cut`)."""
+        """By their bytes: the valid topics that clients have published to (`saps.frontend.mqtt.codec.publish_cut`)."""
         self.congestion = Congestion()
         self.orders = Orders()
         self.counts = Counts()
@@ -89,10 +93,10 @@ class Frontend:
         self.sessions = Sessions(self, rng)
         self.storage = Storage()
         self.status: Status | None = None
-        """The ``$SYS`` tree, if there is one."""
+        """The ``$SYS`` tree; None without one."""
 
     def pause_publishers(self, paused: bool) -> None:
-        """While paused, clients that publish are not read: the mesh is congested."""
+        """Pause or resume reading the clients that publish, as the links to other brokers are congested or not."""
         self.congestion.paused = paused
         for connection in list(self.connections):
             connection.flow.update()

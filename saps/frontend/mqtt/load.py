@@ -1,11 +1,11 @@
-"""Load averages: events a minute over the last 1, 5 and 15 minutes, as Mosquitto's ``$SYS/broker/load`` has them."""
+"""Computes load averages: events a minute over 1, 5 and 15 minutes, as in Mosquitto's ``$SYS/broker/load``."""
 
 from __future__ import annotations
 
 from math import exp
 
 WINDOWS = (1, 5, 15)
-"""Minutes."""
+"""Windows of the averages in minutes."""
 
 
 class LoadAverage:
@@ -15,11 +15,12 @@ class LoadAverage:
 
     def __init__(self) -> None:
         self.minutes = dict.fromkeys(WINDOWS, 0.0)
-        """Events a minute, by window."""
+        """By window: the average of events a minute."""
         self._last = 0.0
 
     def update(self, counter: float, elapsed: float) -> None:
-        """The counter stands at this value, `elapsed` seconds (above 0) after the last update or the start."""
+        """Update the averages by the counter's value, `elapsed` seconds (above 0) after the last update or the
+        start."""
         rate = (counter - self._last) * 60 / elapsed
         self._last = counter
         for window in WINDOWS:

@@ -1,10 +1,9 @@
-"""What operators have ordered, as far as a frontend obeys it: who is sent elsewhere, who is banned; and who is told of
-logins.
+"""Holds the operators' orders for a frontend: redirection, bans, and reports of logins and packets.
 
-Server redirection (MQTT 5.0, section 4.11): a broker that lets nobody in tells where else to go. CONNACK and DISCONNECT
-say "use another server" (0x9C: for now) or "server moved" (0x9D: for good), if possible with a Server Reference:
-addresses of other brokers, separated by spaces. MQTT 3.1.1 has no words for it: a CONNECT is answered with "server
-unavailable" (3), a connection is closed.
+Server redirection (MQTT 5.0, section 4.11): a broker that admits no clients tells them which other brokers to use.
+CONNACK and DISCONNECT have the reason "use another server" (0x9C, temporary) or "server moved" (0x9D, permanent). They
+may have a Server Reference: addresses of other brokers, separated by spaces. MQTT 3.1.1 has no such reasons: the broker
+answers a CONNECT with "server unavailable" (3), and closes connections.
 """
 
 from __future__ import annotations
@@ -19,61 +18,61 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.connection import Connection
 
 ELSEWHERE = frozenset((Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED))
-"""The reasons that may come with a Server Reference (3.2.2.3.16, 3.14.2.2.5)."""
+"""Reason codes that may have a Server Reference (3.2.2.3.16, 3.14.2.2.5)."""
 
 
 class Redirect(NamedTuple):
-    """What clients are told while nobody is let in."""
+    """The answers to clients while the broker admits none."""
 
     refusal: Reason
-    """In CONNACK."""
+    """Reason code of a CONNACK."""
     leave_ack: Reason
-    """In DISCONNECT."""
+    """Reason code of a DISCONNECT."""
     reference: Callable[[Connection], str]
-    """The Server Reference for a client; empty: none."""
+    """Returns the Server Reference for a client; empty: none."""
 
 
 class Witness(Protocol):
-    """Is told who came (`saps.operations.audit`)."""
+    """Records logins (`saps.operations.audit`)."""
 
     def entered(self, connection: Connection) -> None:
-        """A client has its session."""
+        """Record that a client has entered its session."""
 
     def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
-        """A client that has sent CONNECT was not let in. `text` may be empty."""
+        """Record that the CONNECT of a client was refused. `text` may be empty."""
 
 
 class Bouncer(Protocol):
-    """Knows who is not let in (`saps.operations.bans`)."""
+    """Knows the banned clients (`saps.operations.bans`)."""
 
     def banned(self, client: str, user: str | None, address: str) -> str | None:
-        """Why not, in words; None: it may come in."""
+        """Return why the client is banned, or None if it is not. `address` is its IP address."""
 
 
 class Tap(Protocol):
-    """Is told of one client's packets (`saps.operations.following`)."""
+    """Follows one client's packets (`saps.operations.following`)."""
 
     def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
-        """Whole packets have come and were handled: `data[pos:end]`."""
+        """Follow the whole packets `data[pos:end]`, which have been handled."""
 
     def sent(self, connection: Connection, data: bytes) -> None:
-        """Whole packets are about to be written."""
+        """Follow whole packets that are about to be written."""
 
 
 class Orders:
-    """Of one frontend."""
+    """The orders for one frontend."""
 
     __slots__ = ("bouncer", "redirect", "witness")
 
     def __init__(self) -> None:
         self.redirect: Redirect | None = None
-        """Nobody is let in: clients are to go elsewhere (`saps.drain`)."""
+        """Redirects all clients (`saps.drain`); None while the broker admits clients."""
         self.bouncer: Bouncer | None = None
         self.witness: Witness | None = None
 
 
 def elsewhere(connection: Connection, reason: Reason) -> PropertyMap:
-    """The properties that go with a reason: a Server Reference, where there is one to give."""
+    """Return the properties for a reason code: the Server Reference of the redirect, if there is one."""
     redirect = connection.frontend.orders.redirect
     if redirect is None or reason not in ELSEWHERE:
         return {}

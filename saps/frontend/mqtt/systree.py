@@ -1,7 +1,7 @@
-"""The ``$SYS`` tree: what a broker says about itself, under Mosquitto's names where the meaning is the same.
+"""Publishes the ``$SYS`` tree of a broker's status, with Mosquitto's names where the meaning is the same.
 
-Local: each broker has its own tree, which does not travel through the mesh. Who subscribes gets the present values at
-once and then, once an interval, those that have changed, with QoS 0. Clients cannot publish here (`is_reserved`).
+Each broker has its own tree, which the mesh does not forward. A new subscriber gets the current values at once, and
+then the changed values once an interval, with QoS 0. Clients cannot publish to the tree (`is_reserved`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Value = int | float | str
 Source = Callable[[], Mapping[str, Value]]
-"""Further values, by topic below ``$SYS/``."""
+"""Function that returns further values by topic below ``$SYS/``."""
 
 LOADS = {
     "load/messages/received": "messages/received",
@@ -31,14 +31,14 @@ LOADS = {
     "load/bytes/received": "bytes/received",
     "load/bytes/sent": "bytes/sent",
 }
-"""Which load average is that of which counter, below ``$SYS/broker/``."""
+"""By name of a load average: its counter, both below ``$SYS/broker/``."""
 
 
 class SysTree:
-    """Publishes the tree of one frontend. Runs on the frontend's timers from its making on."""
+    """Publishes the tree of one frontend. The constructor starts its rounds on the frontend's timers."""
 
     def __init__(self, frontend: Frontend, interval: float, version: str, sources: list[Source]) -> None:
-        """`interval`: seconds between two rounds, above 0. `sources`: who else has something to say."""
+        """Start the rounds. `interval`: seconds between two rounds, above 0. `sources`: sources of further values."""
         self._frontend = frontend
         self._interval = interval
         self._version = version
@@ -46,18 +46,18 @@ class SysTree:
         self._started = self._last = frontend.clock()
         self._loads = {name: LoadAverage() for name in (*LOADS, "load/connections", "load/sockets")}
         self._told: dict[str, bytes] = {}
-        """What subscribers have been told in the last round."""
+        """By topic: the payload of the last round."""
         frontend.timers.at(self._started + interval, self._round)
 
     def values(self) -> dict[str, str]:
-        """All topics with their present values."""
+        """Return all topics with their current values."""
         found = {f"$SYS/broker/{name}": value for name, value in self._broker().items()}
         for source in self._sources:
             found |= {f"$SYS/{name}": value for name, value in source().items()}
         return {topic: f"{value:.2f}" if isinstance(value, float) else str(value) for topic, value in found.items()}
 
     def matching(self, topic_filter: str) -> list[Batch]:
-        """What a new subscription with this filter gets, as if it were retained."""
+        """Return the messages for a new subscription with this filter, like retained messages."""
         if not topic_filter.startswith("$SYS/"):
             return []
         found = [
@@ -92,7 +92,7 @@ class SysTree:
         self._loads["load/sockets"].update(sockets, elapsed)
 
     def _counters(self, found: Totals) -> dict[str, Value]:
-        """What only grows."""
+        """Return the counters below ``$SYS/broker/``, which only grow."""
         counts = self._frontend.counts
         return {
             "messages/received": found.published + counts.handled + counts.connects,
@@ -103,7 +103,7 @@ class SysTree:
         }
 
     def _broker(self) -> dict[str, Value]:
-        """The values under ``$SYS/broker/`` that this frontend knows."""
+        """Return the frontend's values below ``$SYS/broker/``."""
         frontend, found = self._frontend, totals(self._frontend)
         counts, hub = frontend.counts, frontend.hub
         counts.most = max(counts.most, found.connected)

@@ -1,4 +1,4 @@
-"""Deadlines on a clock that is handed in."""
+"""Runs actions at deadlines, on a clock that the caller supplies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from itertools import count
 
 FEW = 64
-"""Cancelled timers that are never worth a search."""
+"""The heap is not cleaned up to this number of cancelled timers."""
 
 
 class Timer:
-    """An action that is to run at a given time. Once it has run or is cancelled it holds nothing."""
+    """A pending action. Once the action has run or is cancelled, the timer no longer refers to it."""
 
     __slots__ = ("action",)
 
@@ -20,23 +20,23 @@ class Timer:
 
 
 class Timers:
-    """Actions to run at given times."""
+    """A heap of pending actions, by their deadlines."""
 
     def __init__(self, arm: Callable[[float], None] = lambda when: None) -> None:
-        """`arm(when)` is called whenever the earliest deadline changes to an earlier one: call `run` then."""
+        """Make an empty heap. It calls `arm(when)` when the next deadline gets earlier; call `run` at that time."""
         self._arm = arm
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = count()
         self._cancelled = 0
-        """So many of the heap, about: no fewer."""
+        """Number of cancelled timers in the heap; an upper bound."""
 
     @property
     def next(self) -> float | None:
-        """The earliest deadline."""
+        """The earliest deadline in seconds on the clock; None without timers."""
         return self._heap[0][0] if self._heap else None
 
     def at(self, when: float, action: Callable[[float], None]) -> Timer:
-        """Run `action(now)` at `when`."""
+        """Add a timer that runs `action(now)` at `when`, in seconds on the clock, and return it."""
         earlier = not self._heap or when < self._heap[0][0]
         timer = Timer(action)
         heapq.heappush(self._heap, (when, next(self._order), timer))
@@ -45,7 +45,10 @@ class Timers:
         return timer
 
     def cancel(self, timer: Timer | None) -> None:
-        """It is not to run any more. Costs O(1) on average: the heap is searched when half of it is cancelled."""
+        """Cancel a timer, if it is still pending.
+
+        Costs O(1) amortised: the heap is cleaned only when half of its timers are cancelled.
+        """
         if timer is None or timer.action is None:
             return
         timer.action = None
@@ -56,7 +59,7 @@ class Timers:
             self._cancelled = 0
 
     def run(self, now: float) -> None:
-        """Run all actions that are due."""
+        """Run all actions that are due at `now`."""
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)[2]
             action, timer.action = timer.action, None

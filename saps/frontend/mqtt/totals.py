@@ -1,4 +1,4 @@
-"""What the sessions of a frontend have counted, for ``$SYS``, metrics and the status agent."""
+"""Sums up the counts of a frontend's sessions, for ``$SYS``, metrics and the status agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Totals(NamedTuple):
-    """What all sessions, past and present, have counted, and what the present ones keep."""
+    """The counts of all sessions since the start, and the current state of the open ones."""
 
     published: int
     delivered: int
@@ -22,7 +22,7 @@ class Totals(NamedTuple):
 
 
 def totals(frontend: Frontend) -> Totals:
-    """Sum up. Costs about a microsecond for each session."""
+    """Return the totals. Costs about a microsecond for each session."""
     counts = frontend.counts
     published, delivered, dropped = counts.published, counts.delivered, counts.dropped
     connected = subscriptions = inflight = queued = 0

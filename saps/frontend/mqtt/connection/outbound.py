@@ -109,8 +109,7 @@ class Outbound:
         return packets
 
     def answer(self, packet: Packet) -> bool:
-        """Send a packet other than PUBLISH. Returns False if it exceeds the client's maximum packet size
-        (3.1.2.11.4)."""
+        """Send a packet other than PUBLISH. Returns False if it is too large for the client (3.1.2.11.4)."""
         encoded = encode_packet(packet, self.version)
         if self.maximum_packet_size and len(encoded) > self.maximum_packet_size:
             return False

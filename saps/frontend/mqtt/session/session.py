@@ -257,9 +257,9 @@ class Session(SubscriberAgent):
     def resume(self) -> None:
         """Resume the session on a new connection.
 
-        1. Retransmit the PUBRELs at once.
-        2. Retransmit the publications in flight, in their order (4.4), as the client's receive maximum allows.
-        3. Send the waiting messages.
+        1. Retransmit publications in flight, in their order (4.4), as far as the client's receive maximum allows.
+        2. Retransmit all PUBRELs, in the order of the PUBRECs.
+        3. Send the waiting messages. Both these and the remaining retransmissions follow the receive maximum.
         """
         outbound, window = self.outbound, self.window
         assert outbound is not None

@@ -95,7 +95,7 @@ class Sessions(dict[str, Session]):
         return self.migration is not None and self.migration.moving(client_id)
 
     def detach(self, session: Session, with_will: bool) -> None:
-        """Detach a session from its connection. `with_will`: publish the will, as no DISCONNECT forbids it
+        """Detach a session from its connection. `with_will`: keep the will, as no DISCONNECT has voided it
         (3.1.2.5)."""
         now = self._frontend.clock()
         session.detach()
