@@ -1,1 +1,1 @@
-"""What cut-off brokers miss: the log, and how it is made up afterwards."""
+"""Logs the publications that cut-off brokers miss, and sends them when the cut is over."""

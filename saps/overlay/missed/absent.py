@@ -1,4 +1,4 @@
-"""What the publishers' side asks about brokers that are cut off."""
+"""The interface through which the publishers' side treats brokers that are cut off."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Absent(Protocol):
-    """Brokers that have missed something, or are lost (`saps.overlay.missed.catchup`)."""
+    """The brokers that are lost or have missed publications (implemented by `saps.overlay.missed.catchup`)."""
 
     def keeping(self) -> bool:
-        """Is all that is published with QoS 1 and 2 kept for them?"""
+        """Return whether all publications with QoS 1 and 2 are logged for these brokers."""
 
     def keep(self, batch: Batch, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]) -> None:
-        """These publications are about to leave, those to each topic for its members, and for groups if there are."""
+        """Log publications that are about to leave. `members` are the receivers of each topic of the batch, `groups`
+        the shared subscriptions of each topic; `groups` is empty if no topic has any."""
 
     def behind(self, broker: BrokerRef, topic: str) -> bool:
-        """Does the broker get what is published to the topic later, as it has missed something before it?"""
+        """Return whether publications to the topic reach the broker through the log only, because it has missed an
+        earlier one."""
 
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
-        """Is this publication under way to the broker?"""
+        """Return whether the broker will get this publication from the log."""
 
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
-        """A broker has announced a filter that was not known: from this publication on it counts."""
+        """Handle a broker's announcement of an unknown filter, which counts for publications above `seq`."""
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
-        """Others have told of a later life of it."""
+        """Handle a report that a later incarnation of the broker exists."""

@@ -1,17 +1,21 @@
-"""Brokers that were cut off get what they have missed: from the log (`saps.overlay.missed.log`), beside live
-traffic.
+"""Sends brokers that were cut off the publications that they missed, from the log, beside live traffic.
 
-1. A broker is **lost**: taken for dead. From now on this one logs what it publishes with QoS 1 and 2, and who gets it.
-2. It is heard again, in the same life: it is **asked** (`Missed`) for its filters and their ages (`WantedFilters`).
-3. It is **going** on: it is sent what the log has, went not to it, and was published after it had a filter that matches
-   (`MadeUp`), in order, at a pace (`saps.overlay.missed.sending`), some frames ahead of its answers (`Caught`). A topic
-   is live for it again once all that the log has of it is sent; meanwhile what is published to it goes through the log.
+1. A broker is **lost**: declared dead. From now on this broker logs its publications with QoS 1 and 2, and their
+   receivers (`saps.overlay.missed.log`).
+2. The broker is heard again in the same incarnation. It is **asked** (`Missed`) for its filters and their ages
+   (`WantedFilters`).
+3. The broker is **going** on. It is sent (`MadeUp`) the logged publications that did not go to it and match a filter
+   that it had at the time. They leave in order and at a pace (`saps.overlay.missed.sending`), some frames ahead of its
+   answers (`Caught`).
+4. A topic is live for the broker again once all its logged publications are sent. Until then new publications to the
+   topic go through the log, too.
 
-A broker that restarts goes on with the log of its earlier life, if that is in files: all that it had lost are asked.
-What it makes up of that life's publications keeps their origin and numbers, so that nobody gets one twice.
+A broker that restarts continues the log of its earlier incarnation if the log is in files: it asks all brokers that the
+earlier incarnation had lost. Publications of that incarnation keep their origin and numbers, so that no broker delivers
+one twice.
 
-Brokers may have been cut off without anyone noticing, as none had to do with the other. So after a cut all are told
-that there is something (`Missing`), and whoever has a filter noted is asked, once.
+Two brokers without links to each other may be cut off unnoticed. So after a cut all brokers are told that a log exists
+(`Missing`). Each broker that announces a filter unknown here is asked, once.
 """
 
 from __future__ import annotations
@@ -38,19 +42,20 @@ from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 
 KEPT = 30.0
-"""Seconds for which it is kept after a later life was heard: for whoever adopts the sessions of the earlier one."""
+"""Seconds for which a lag is kept after a later incarnation was heard, for brokers that adopt the sessions of the
+earlier one."""
 LINGER = 30.0
-"""Seconds for which the log goes on when nobody is lost or behind any more: not everyone is known who was cut off."""
+"""Seconds for which the log continues when no broker is lost or behind: some may have been cut off unnoticed."""
 LOOK = 1.0
-"""Seconds after which something unanswered is repeated."""
+"""Seconds after which an unanswered frame is repeated."""
 ASK_ALL = 6.0
-"""Seconds from the end of a cut until all are told: then the rings are to be one."""
+"""Seconds from the end of a cut until all brokers are told: by then the rings should have merged."""
 TELL_AGAIN = 1.0
-"""Seconds until those are told that could not be reached; doubled each time, up to `LINGER`."""
+"""Seconds until a broadcast that did not reach all brokers is repeated; doubled each time, up to `LINGER`."""
 
 
 class CatchUp:
-    """Both sides, at one broker."""
+    """Catch-up at one broker: as the publishers' broker (log, lags, sending) and as the returned broker."""
 
     def __init__(
         self,
@@ -62,7 +67,8 @@ class CatchUp:
         subscriptions: Subscriptions,
         share: Share,
     ) -> None:
-        """`share`: `saps.overlay.groups.Sharing.publish`."""
+        """`share` is `saps.overlay.groups.Sharing.publish`. Sets `catch_up` of `multicast` and `publishers` to this
+        object."""
         self._port = port
         self._calls = calls
         self._publishers = publishers
@@ -70,14 +76,14 @@ class CatchUp:
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
         self._known: set[BrokerRef] = set()
-        """Who has got all since the last cut has ended."""
+        """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
         self._rounds = 0
         self._told = 0, 0.0
-        """The round in which all were told, and when."""
+        """The round in which all brokers were last told, and its time in seconds of the port's clock."""
         self._telling = self._looking = False
         self._event = 0.0
-        """When somebody was lost or behind the last time."""
+        """When a broker was last known to be lost or behind, in seconds of the port's clock."""
         self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
         self.returned = Returned(port, inbox, subscriptions)
         multicast.catch_up = publishers.catch_up = self
@@ -101,7 +107,7 @@ class CatchUp:
     # ---- the log
 
     def keeping(self) -> bool:
-        """`saps.overlay.missed.absent.Absent`, as the next three."""
+        """Implement `saps.overlay.missed.absent.Absent`, as the next three methods do."""
         return self.log.active
 
     def keep(self, batch: Batch, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]) -> None:
@@ -116,8 +122,11 @@ class CatchUp:
         return self.sending.owes(broker, topic, seq)
 
     def restore(self, found: Iterable[tuple[int, Segment]], wall: float, boot: str = "") -> None:
-        """Go on with what an earlier life has left. To be called before anything is published. `wall`: seconds since
-        the epoch; `boot`: as in `Head`."""
+        """Continue the log of an earlier incarnation. Call this before anything is published.
+
+        `found` are the numbered segments in their order, `wall` is the time of day in seconds since the epoch, `boot`
+        is as in `Head`.
+        """
         epoch = wall - self._port.now
         self.log.head = lambda: Head(
             self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()], boot
@@ -130,7 +139,7 @@ class CatchUp:
             self._publishers.seq = self.log.lives[-1][0]
 
     def begin(self) -> None:
-        """This broker has joined: ask those that an earlier life had lost."""
+        """Ask the brokers that an earlier incarnation had lost. Call this when this broker has joined the mesh."""
         if self.log.active:
             self._begin_log()
             for lag in list(self.lags.values()):
@@ -138,7 +147,7 @@ class CatchUp:
             self.rejoined()
 
     def _drop(self, lag: Lag) -> None:
-        """It is to get nothing more."""
+        """End the catch-up of a broker: it gets nothing more from the log."""
         if self.lags.pop(lag.broker, None) is not None and self.log.active:
             self.log.tell(Fate(self._port.now, lag.broker, False))
 
@@ -152,7 +161,7 @@ class CatchUp:
             self._port.after(LOOK, self._look)
 
     def _look(self) -> None:
-        """Once a second, while there is something."""
+        """Trim the log, repeat unanswered frames and end the log when it is not needed; every `LOOK` seconds."""
         now = self._port.now
         self.log.trim(now, min((lag.place[0] for lag in self.lags.values()), default=None))
         for lag in list(self.lags.values()):
@@ -175,7 +184,8 @@ class CatchUp:
     # ---- brokers that are lost, and heard again
 
     def lost(self, broker: BrokerRef, over: bool) -> None:
-        """It is taken for dead, or (`over`) a later life was heard. Before it is forgotten."""
+        """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. Call this before the
+        publisher registry forgets the broker."""
         pending = self._acknowledgements.unacknowledged(broker)
         self._begin_log()
         lag = self.lags.get(broker)
@@ -189,7 +199,7 @@ class CatchUp:
             self._is_over(lag)
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
-        """Others have told of a later life: what this one has missed is for whoever adopts its sessions."""
+        """Keep what an incarnation missed for the brokers that adopt its sessions: others reported a later one."""
         lag = self.lags.get(broker)
         if lag is None or lag.state is not State.LOST:
             self.lost(broker, True)
@@ -198,7 +208,7 @@ class CatchUp:
         self._publishers.forget(broker)
 
     def _is_over(self, lag: Lag) -> None:
-        """A later life was heard."""
+        """Keep the lag of an incarnation that is over for `KEPT` seconds more."""
         self.heirs.is_over(lag.broker)
         self._port.after(KEPT, lambda: self._gone(lag))
 
@@ -207,17 +217,18 @@ class CatchUp:
             self._drop(lag)
 
     def left(self, broker: BrokerRef) -> None:
-        """It has left in order. What it has not withdrawn its heirs want, and its next life."""
+        """Handle an orderly Leave. The filters that the broker has not withdrawn count for its heirs and its next
+        incarnation."""
         if broker in self.lags or self._publishers.baselines(broker):
             self.lost(broker, True)
 
     def give_up(self, name: str) -> None:
-        """A broker is gone for good: nothing is kept for it any more."""
+        """Stop logging for all lost incarnations of a broker that is gone for good."""
         for lag in [lag for lag in self.lags.values() if lag.state is State.LOST and lag.broker.name == name]:
             self._drop(lag)
 
     def back(self, broker: BrokerRef) -> None:
-        """It is heard again, in the same life."""
+        """Ask a lost broker that is heard again in the same incarnation."""
         lag = self.lags.get(broker)
         if lag is not None:
             self._ask(lag)
@@ -228,7 +239,8 @@ class CatchUp:
         self._port.send(lag.broker, Missed(lag.round, lag.start))
 
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
-        """Somebody has announced a filter that was not known: from this publication on it counts."""
+        """Note a broker's filter that was unknown, for publications above `seq`. Asks the broker if it may have been
+        cut off unnoticed."""
         lag = self.lags.get(broker)
         if lag is not None:
             lag.wanted.add(topic_filter, math.inf, seq)
@@ -238,7 +250,8 @@ class CatchUp:
             lag.wanted.add(topic_filter, math.inf, seq)
 
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
-        """A broker that may have missed what has a greater number: it may have been cut off before anyone noticed."""
+        """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
+        known to have."""
         log = self.log
         seq = max(seq, self.heirs.done.get(broker, 0), log.first - 1)
         place = log.place_of(seq + 1)
@@ -246,14 +259,14 @@ class CatchUp:
         return lag
 
     def _caught_up(self, lag: Lag) -> None:
-        """It has got all, and is live again."""
+        """End the catch-up of a broker that has got everything: it is live again for all topics."""
         self._drop(lag)
         self._known.add(lag.broker)
         self.heirs.done[lag.broker] = lag.passed
         self._publishers.divide_again(self._publishers.streams)
 
     def rejoined(self) -> None:
-        """A cut is over, at least in part."""
+        """Handle the end of a cut, or of a part of it: tell all brokers after `ASK_ALL`."""
         self._known.clear()
         if self.log.active and not self._telling:
             self._telling = True
@@ -267,7 +280,7 @@ class CatchUp:
             self._tell(self._rounds, TELL_AGAIN)
 
     def _tell(self, number: int, pause: float) -> None:
-        """Until all have heard it."""
+        """Tell all brokers that a log exists, and repeat after `pause` seconds until all have heard it."""
 
         def told(outcome: Outcome) -> None:
             if not outcome.complete and self.log.active and self._told[0] == number and pause <= LINGER:
@@ -277,7 +290,7 @@ class CatchUp:
         if self._told[0] == number:
             self._calls.call(ALL_BROKERS, Missing(self._port.me, number, self.log.first - 1), told, 1)
 
-    # ---- what they want
+    # ---- wanted filters
 
     def _on_wanted_filters(self, sender: BrokerRef, frame: WantedFilters) -> None:
         lag = self.lags.get(sender)
@@ -291,10 +304,10 @@ class CatchUp:
             return
         lag.serial += 1
         lag.progress = self._port.now
-        if frame.owner is not None:  # it has adopted sessions with these filters, perhaps while both were cut off
+        if frame.owner is not None:  # the sender adopted sessions with these filters, perhaps while both were cut off
             self.heirs.adopted(lag, frame.owner, [each.topic_filter for each in frame.filters])
         for wanted in frame.filters if frame.owner is None else ():
-            had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # whatever its clock did while it stood still
+            had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)
         if frame.last:
@@ -304,7 +317,7 @@ class CatchUp:
             self.sending.pump()
 
     def _something(self, lag: Lag) -> bool:
-        """May the log have something for it?"""
+        """Return whether the log may contain a publication for the broker."""
         if lag.wanted.adopted:
             return True
         for topic, (seq, sent) in self.log.topics.items():

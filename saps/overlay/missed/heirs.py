@@ -1,7 +1,8 @@
-"""What the heirs of a broker's sessions are sent of what it had missed.
+"""Sends the heirs of a broker's sessions the publications that the broker (the owner) had missed.
 
-An owner that is a later life's earlier one has missed only what was published before; what an owner has taken, and what
-went to its own clients where it was published, its heirs have in the copies of its sessions.
+- Heirs need nothing that the owner has taken, or that went to the owner's own clients where it was published: the
+  copies of its sessions contain it.
+- An incarnation of the owner has missed nothing that was published before its predecessor was over.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
 UNNOTICED = 15.0
-"""Seconds for which a broker may have been dead before this one notices."""
+"""Longest time between a broker's death and its detection here, in seconds."""
 
 
 class Heirs:
-    """The publishers' side, at one broker."""
+    """Serves heirs from the log of one broker, as the publishers' broker."""
 
     def __init__(
         self,
@@ -42,22 +43,25 @@ class Heirs:
         self._acknowledgements = acknowledgements
         self._lags = lags
         self._over: dict[str, tuple[int, float]] = {}
-        """Of brokers the last life that is over, and when that was heard: later ones have missed nothing before."""
+        """By broker name: the last incarnation that is over, and when that was heard, in seconds of the port's clock.
+        Later incarnations have missed nothing before that time."""
         self.done: dict[BrokerRef, int] = {}
-        """Up to which number somebody has got all."""
+        """By broker: the sequence number up to which it has everything."""
 
     def is_over(self, life: BrokerRef) -> None:
-        """A later life was heard. The failure detector and the publishers' side may both tell: the first counts."""
+        """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
+        may both report it; the first report counts."""
         if self._over.get(life.name, (-1, 0.0))[0] < life.incarnation:
             self._over[life.name] = life.incarnation, self._port.now
 
     def clear(self) -> None:
-        """The log is over."""
+        """Forget everything, as the log has ended."""
         self._over.clear()
         self.done.clear()
 
     def adopted(self, lag: Lag, owner: BrokerRef, topic_filters: Iterable[str]) -> None:
-        """A broker that was cut off says that it has adopted sessions with these filters, perhaps meanwhile."""
+        """Handle a returned broker's report that it has adopted sessions of `owner` with these filters, perhaps during
+        the cut: the broker inherits what the owner has missed."""
         if owner.name == self._port.me.name:
             return
         missed = self._lags.get(owner)
@@ -66,7 +70,8 @@ class Heirs:
         lag.inherit(owner, None if missed is None else missed.doubts, place, taken)
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
-        """Send an heir what a broker has missed of this one's publications."""
+        """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
+        sent."""
         owner, me = inherit.owner, self._port.me.name
         bodies = self._missed_by(owner, inherit.topic_filters) if owner.name != me else []
         frames = 0
@@ -77,7 +82,7 @@ class Heirs:
         return Bequeathed(me, frames)
 
     def _missed_by(self, owner: BrokerRef, topic_filters: Iterable[str]) -> list[Publish]:
-        """Publications that an owner has perhaps not got, in their order."""
+        """Return the publications that an owner may not have got, in order of their sequence numbers."""
         lag, (place, taken) = self._lags.get(owner), self._missed(owner)
         wanted = self._owed(owner, topic_filters, Wanted())
         if lag is None:
@@ -100,14 +105,17 @@ class Heirs:
         return bodies
 
     def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
-        """When the first of what an owner has missed can have been published."""
+        """Return the earliest time at which a publication that the owner has missed can have been published, in seconds
+        of the port's clock."""
         since = -math.inf if lag is not None else self._port.now - UNNOTICED
         life, heard = self._over.get(owner.name, (owner.incarnation, since))
         return max(since, heard) if owner.incarnation > life else since
 
     def _missed(self, owner: BrokerRef) -> tuple[Place, int]:
-        """Where in the log, and behind which number, what an owner has missed begins. One that is not known to have
-        missed anything had all of earlier lives' publications: else their log would say so."""
+        """Return where in the log, and above which sequence number, the publications that an owner has missed begin.
+
+        An owner without a lag had all publications of this broker's earlier incarnations: else their log would say so.
+        """
         lag = self._lags.get(owner)
         if lag is not None:
             return lag.place, lag.taken
@@ -115,7 +123,8 @@ class Heirs:
         return self._log.place_of(taken + 1), taken
 
     def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
-        """What an owner is owed for its sessions' filters is wanted by an heir."""
+        """Add to `wanted` the filters of an owner's sessions, each with the number above which it counts. Returns
+        `wanted`."""
         lag = self._lags.get(owner)
         if lag is None:
             had, least = self._publishers.baselines(owner), self._missed(owner)[1]
@@ -124,7 +133,7 @@ class Heirs:
         for topic_filter in topic_filters:
             if topic_filter in had:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
-            elif lag is not None and lag.restored:  # it was announced to an earlier life, nobody knows when
+            elif lag is not None and lag.restored:  # announced to an earlier incarnation, at an unknown time
                 wanted.add(topic_filter, -math.inf, 0)
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))

@@ -1,4 +1,4 @@
-"""What is known of a broker that has missed something: how far it has got, and what it wants."""
+"""The state of a broker that has missed publications: its progress in the log, and its wanted filters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from saps.topics import shared
 
 
 class State(Enum):
-    """Of a broker that has missed something."""
+    """Step of the catch-up of a broker (`saps.overlay.missed.catchup`)."""
 
     LOST = "lost"
     ASKED = "asked"
@@ -24,19 +24,19 @@ class State(Enum):
 
 
 class Wanted:
-    """Filters, and from when on each counts: a moment, or a sequence number."""
+    """Filters, each with its start: it counts for publications from a time on, or above a sequence number."""
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[float, int]] = {}
         self._plain = FilterNode()
         self._shared = FilterNode()
         self._topics: dict[str, list[str]] = {}
-        """The plain filters that match a topic."""
+        """Cache: the plain filters that match a topic."""
         self.adopted: dict[BrokerRef, Wanted] = {}
-        """Wanted too, if the broker has not been sent it: whoever wants this has adopted its sessions."""
+        """By owner of adopted sessions: filters that count for publications that the owner was not sent."""
 
     def of(self, owner: BrokerRef) -> Wanted:
-        """What is wanted because the broker has missed it."""
+        """Return the filters wanted for the adopted sessions of `owner`, to be added to."""
         return self.adopted.setdefault(owner, Wanted())
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
@@ -58,18 +58,19 @@ class Wanted:
             node.value.append(topic_filter)
 
     def inherits(self, topic: str, at: float, seq: int, sent: Container[BrokerRef]) -> bool:
-        """Has a broker whose sessions are adopted missed it? `sent`: who has been sent it."""
+        """Return whether an owner of adopted sessions has missed a publication. `sent` are the brokers that were sent
+        it."""
         return any(owner not in sent and wanted.wants(topic, at, seq) for owner, wanted in self.adopted.items())
 
     def wants(self, topic: str, at: float, seq: int) -> bool:
-        """Does a filter match that counted then?"""
+        """Return whether a filter matches that counted for a publication of time `at` and number `seq`."""
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = self._plain.match(topic)
         return any(self._counted(topic_filter, at, seq) for topic_filter in found)
 
     def groups(self, topic: str, at: float, seq: int) -> list[str]:
-        """The shared subscriptions that match and counted then."""
+        """Return the matching shared subscriptions that counted for a publication of time `at` and number `seq`."""
         found = (group for groups in self._shared.match(topic) for group in groups)
         return [group for group in found if self._counted(group, at, seq)]
 
@@ -79,18 +80,18 @@ class Wanted:
 
 
 class Doubts:
-    """Publications that went to a broker, perhaps in vain."""
+    """Publications that were sent to a broker and may have been lost: the broker has not acknowledged them."""
 
     def __init__(self) -> None:
         self.seqs: dict[int, str] = {}
-        """With their topics."""
+        """The topic of each publication, by sequence number."""
         self.before: list[Publish] = []
-        """Those of them that are not in the log."""
+        """The publications that are older than the log, in order."""
         self.topics: dict[str, int] = {}
-        """The last number of each topic."""
+        """The last sequence number of each topic."""
 
     def add(self, bodies: Iterable[Publish], first: int) -> None:
-        """These, too. `first`: the first number in the log."""
+        """Add publications. `first` is the first sequence number in the log; earlier ones are kept in `before`."""
         for body in bodies:
             fresh = [index for index, seq in enumerate(body.seqs) if seq not in self.seqs]
             self.seqs |= {body.seqs[index]: body.parts[body.which[index]].topic for index in fresh}
@@ -102,49 +103,50 @@ class Doubts:
             self.topics[topic] = max(seq, self.topics.get(topic, 0))
 
     def remove(self, upto: int) -> None:
-        """It has those up to this number."""
+        """Remove the publications up to this number: the broker has them."""
         self.seqs = {seq: topic for seq, topic in self.seqs.items() if seq > upto}
         self.before = [body for body in self.before if body.seqs[-1] in self.seqs]
 
 
 class Lag:
-    """A broker that has missed something."""
+    """The catch-up state of one broker that has missed publications."""
 
     def __init__(self, broker: BrokerRef, place: Place, seq: int, now: float) -> None:
         self.broker = broker
         self.state = State.LOST
         self.since = now
-        """When it was lost, or asked."""
+        """When the broker was lost or asked, in seconds of the port's clock."""
         self.place = place
-        """All before it has been taken, also of what is wanted for adopted sessions."""
+        """Place in the log before which the broker has everything, for its own filters and for adopted sessions."""
         self.taken = seq
-        """The last sequence number up to which it has all for filters of its own."""
+        """Sequence number up to which the broker has everything for its own filters."""
         self.answered = 0
-        """Up to this one it has said that it has taken it."""
+        """Sequence number up to which the broker's answers (`Caught`) reach."""
         self.doubts = Doubts()
         self.restored = False
-        """An earlier life of this broker had lost it."""
+        """Whether an earlier incarnation of this broker had lost the broker."""
         self.round = 0
         self.wanted = Wanted()
         self.baselines: dict[str, int] = {}
-        """Filters it had when it was lost, and the number from which on, exclusively, each counts."""
+        """Filters that the broker had when it was lost, each with the number above which it counts."""
         self.reading = place
+        """Place in the log at which the next frame begins."""
         self.passed = seq
-        """Of what is published up to this number, all it wants is sent."""
+        """Sequence number up to which everything wanted has been sent."""
         self.serial = 0
-        """Of the next part of its wishes, then of the last frame sent."""
+        """While ASKED: number of the next `WantedFilters`. While GOING: number of the last frame sent."""
         self.unanswered: deque[tuple[MadeUp, Place, int]] = deque()
-        """With `place` and `taken` once they are answered."""
+        """Frames sent and not answered, each with the values that `place` and `answered` get with its answer."""
         self.progress = now
-        """When it was asked, sent something after a pause, or answered."""
+        """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
 
     @property
     def start(self) -> int:
-        """As in `Missed`."""
+        """Sequence number up to which the broker has everything (`Missed.start`)."""
         return min([self.taken, *(seq - 1 for seq in self.doubts.seqs)])
 
     def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
-        """It is taken for dead, and may not have these."""
+        """Mark the broker as lost. `bodies` are the publications that it may not have got."""
         self.state, self.since = State.LOST, now
         self.doubts.remove(self.answered)
         self.doubts.add(bodies, log.first)
@@ -152,11 +154,11 @@ class Lag:
             self.place = min(self.place, log.place_of(min(late)))
 
     def fate(self, now: float) -> Fate:
-        """As a later life of this broker finds it."""
+        """Return the record of a lost broker that a later incarnation of this broker restores."""
         return Fate(now, self.broker, True, list(self.doubts.before), dict(self.doubts.seqs), dict(self.baselines))
 
     def restore(self, fate: Fate) -> None:
-        """It was lost to an earlier life of this broker."""
+        """Restore the state of a broker that an earlier incarnation of this broker had lost."""
         self.restored = True
         self.baselines = fate.baselines
         self.doubts.seqs = fate.doubts
@@ -164,14 +166,17 @@ class Lag:
         self.doubts.add((), 0)
 
     def ask(self, number: int, now: float) -> None:
-        """It is asked what it wants, in the round of this number. What is sent begins anew."""
+        """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
         self.state, self.round, self.since, self.progress = State.ASKED, number, now, now
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.unanswered.clear()
 
     def inherit(self, owner: BrokerRef, doubts: Doubts | None, place: Place, taken: int) -> None:
-        """It has adopted the sessions of a broker: what that one has perhaps not got is in doubt here, too. Reads the
-        log from `place` on, behind what that one has `taken`; what it has taken for itself stays taken."""
+        """Add what the broker inherits with the adopted sessions of `owner`.
+
+        The owner's `doubts` become doubts of the broker, as far as the sessions want them. The log is read again from
+        `place`, for publications above the owner's `taken`. What the broker has taken for itself stays taken.
+        """
         wanted = self.wanted.of(owner)
         if doubts is not None:
             fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq not in self.doubts.seqs}
@@ -185,11 +190,11 @@ class Lag:
         self.passed = min([self.passed, self.taken, taken, *(seq - 1 for seq in self.doubts.seqs)])
 
     def go(self) -> None:
-        """It has said what it wants."""
+        """Start to send: the broker has named all its filters."""
         self.state, self.serial = State.GOING, 0
 
     def caught(self, serial: int, now: float) -> None:
-        """It has what was sent up to this frame."""
+        """Handle the broker's answer that it has all frames up to `serial`."""
         while self.unanswered and self.unanswered[0][0].serial <= serial:
             _, self.place, self.answered = self.unanswered.popleft()
             self.taken, self.progress = max(self.taken, self.answered), now

@@ -1,12 +1,12 @@
-"""The log of own publications of QoS 1 and 2, from the first moment on at which a broker is taken for dead.
+"""The log of own publications of QoS 1 and 2, written from the moment at which a first broker is declared dead.
 
-Whoever was cut off gets from it what it was not sent (`saps.overlay.missed.catchup`; hinted handoff, as in DeCandia
-et al., Dynamo, 2007, 4.6). One log serves all of them: a record says to which brokers it went. The log consists of
-segments; the oldest goes when the log is too large or the segment too old. The driver decides whether a segment is in
-memory or in a file (`saps.storage.driver.missed`).
+Brokers that were cut off get from the log what they were not sent (`saps.overlay.missed.catchup`; hinted handoff, as in
+DeCandia et al., Dynamo, 2007, 4.6). One log serves all of them: a record names the brokers that it went to. The log
+consists of segments; the oldest is dropped when the log is too large or the segment too old. The driver decides whether
+a segment is in memory or in a file (`saps.storage.driver.missed`).
 
-A later life of this broker goes on with the files of the earlier one (`MissedLog.restore`): it numbers its publications
-from there on, so that all that is in the log has one order.
+A later incarnation of this broker continues the files of the earlier one (`MissedLog.restore`). It continues the
+sequence numbers as well, so that the whole log has one order.
 """
 
 from __future__ import annotations
@@ -26,73 +26,74 @@ from saps.overlay.ring.keys import BrokerRef
 logger = logging.getLogger(__name__)
 
 SEGMENTS = 64
-"""So many segments make a full log: as much of it goes at once."""
+"""Segments of a full log; one segment is dropped at a time."""
 LARGEST_SEGMENT = 4 << 20
-"""Bytes."""
+"""Limit of a segment in bytes."""
 IN_MEMORY = 64 << 20
-"""Bytes of a log without a disk."""
+"""Limit of a log in memory, in bytes."""
 TOPICS = 1 << 20
-"""Topics in a log: beyond it the oldest segment goes. Each costs about 150 bytes of memory."""
+"""Most topics in a log; beyond it the oldest segment is dropped. Each costs about 150 bytes of memory."""
 _LENGTH = 4
 _HEADER = 8
-"""Bytes before a record: its length, and its CRC-32."""
+"""Bytes before a record: its length and its CRC-32, each big-endian."""
 
 
 class Fate(msgspec.Struct, array_like=True, tag=1):
-    """A broker is lost, or is so no longer."""
+    """Says that a broker is lost, or is not lost any more."""
 
     at: float
-    """When, on this broker's clock."""
+    """Time of the change, in seconds of this broker's clock."""
     broker: BrokerRef
     lost: bool
     before: list[Publish] = []
-    """As in `saps.overlay.missed.lag.Doubts`, as the next."""
+    """`Doubts.before` of the broker (`saps.overlay.missed.lag`)."""
     doubts: dict[int, str] = {}
+    """`Doubts.seqs` of the broker."""
     baselines: dict[str, int] = {}
-    """As in `saps.overlay.missed.lag.Lag`."""
+    """`Lag.baselines` of the broker."""
 
 
 class Head(msgspec.Struct, array_like=True, tag=2):
-    """What a segment begins with."""
+    """The first item of a segment."""
 
     life: BrokerRef
-    """Of this broker: whose publications these are."""
+    """The incarnation of this broker that made the publications in the segment."""
     epoch: float
-    """Seconds since the epoch at moment 0 of its clock."""
+    """Time of day at moment 0 of its clock, in seconds since the epoch."""
     last: int
-    """The number of its last publication before."""
+    """Sequence number of its last publication before the segment."""
     fates: list[Fate]
-    """All brokers that are lost."""
+    """All brokers that are lost when the segment begins."""
     boot: str = ""
-    """Names the start of the machine that its clock counts from; empty: not known."""
+    """Identifies the boot of the machine that the clock counts from; empty if unknown."""
 
 
 class Record(msgspec.Struct, array_like=True, tag=3):
-    """Publications that were numbered together."""
+    """Publications of one batch."""
 
     at: float
-    """When, on this broker's clock."""
+    """When the batch was published, in seconds of this broker's clock."""
     body: Publish
-    """Without addresses."""
+    """The publications, unaddressed."""
     sent: list[int]
-    """Of each part the members it was sent to (`MissedLog.went_to`)."""
+    """For each part, the number of the set of members that it was sent to (`MissedLog.went_to`)."""
     groups: list[list[str]]
-    """Of each part the shared subscriptions that took it; empty: none did."""
+    """For each part, the shared subscriptions that took it; empty if none took any part."""
     names: list[tuple[int, list[BrokerRef]]] = []
-    """Of numbers in `sent` that are used in this segment for the first time: whom they stand for."""
+    """The members of each number in `sent` that this segment uses for the first time."""
 
 
 class Segment(Protocol):
-    """A part of the log."""
+    """Storage of one segment of the log: bytes that are appended and read."""
 
     def append(self, raw: bytes) -> None:
-        """Raises `OSError` if there is no room."""
+        """Append bytes. Raises `OSError` if they cannot be stored."""
 
     def read(self, offset: int, count: int) -> bytes:
-        """So many bytes from there on; fewer if it cannot."""
+        """Return `count` bytes from `offset` on, or fewer if the segment has fewer or cannot be read."""
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Discard the segment."""
 
 
 class InMemory:
@@ -112,39 +113,40 @@ class InMemory:
 
 
 class _Part:
-    """A segment, and what is known of it."""
+    """A segment with its index data."""
 
     __slots__ = ("at", "count", "earlier", "end", "last", "names", "number", "segment", "shift", "size")
 
     def __init__(self, number: int, segment: Segment, earlier: bool = False) -> None:
         self.number = number
         self.earlier = earlier
-        """An earlier life has written it."""
+        """Whether an earlier incarnation has written the segment."""
         self.shift = 0.0
-        """What is to be added to its times."""
+        """Seconds to add to times in the segment, to convert them to this broker's clock."""
         self.names: dict[int, int] = {}
-        """The numbers of sets of members that are explained in it, and what they are now."""
+        """The numbers of sets of members that are defined in the segment, mapped to their numbers in `_Sets`."""
         self.segment = segment
         self.size = 0
+        """Valid bytes."""
         self.end = 0
-        """Behind the last `Record` in it."""
+        """Offset behind the last `Record`."""
         self.count = 0
-        """Publications."""
+        """Publications in the segment."""
         self.last = 0
-        """The highest sequence number in it."""
+        """The highest sequence number in the segment."""
         self.at = 0.0
-        """When the last one was appended."""
+        """When the last item was appended, in seconds of this broker's clock."""
 
 
 Place = tuple[int, int]
-"""In the log: segment and offset."""
+"""A place in the log: number of the segment, and offset in bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Fate | Head | Record).decode
 
 
 class _Sets:
-    """Sets of members, by number: streams share few of them."""
+    """Numbers the sets of members that publications went to. Streams share few sets, so a record stores a number."""
 
     def __init__(self) -> None:
         self._members: list[tuple[BrokerRef, ...]] = []
@@ -158,7 +160,7 @@ class _Sets:
         number = self._names.get(id(members))
         if number is None:
             number = self._names[id(members)] = len(self._members)
-            self._members.append(members)  # which keeps its id from being used again
+            self._members.append(members)  # keeps the object alive, so that its id is not used again
             self._sets.append(frozenset(members))
         return number
 
@@ -176,29 +178,30 @@ class MissedLog:
     """The log of one broker."""
 
     def __init__(self, segment: Callable[[int], Segment] = lambda number: InMemory()) -> None:
-        """`segment`: makes the one of that number."""
+        """`segment` creates the segment with a number; it may raise `OSError`."""
         self.segment = segment
         self.size = IN_MEMORY
-        """Bytes, at most."""
+        """Limit of the log in bytes."""
         self.age = 86400.0
-        """Seconds for which something is kept."""
+        """Time for which a segment is kept, in seconds."""
         self.active = False
-        """Something is to be kept."""
+        """Whether publications are to be logged."""
         self.bytes = 0
+        """Bytes in the log."""
         self.messages = 0
-        """Publications in it."""
+        """Publications in the log."""
         self.dropped = 0
-        """Publications that went before whoever had missed them was back, or that no disk took."""
+        """Publications lost to a broker that still needed them: dropped for lack of room, or refused by the disk."""
         self.damaged = 0
-        """Records that cannot be read any more."""
+        """Damaged places found in segments."""
         self.topics: dict[str, tuple[int, int]] = {}
-        """Of each topic in it the last sequence number, and to whom that one was sent."""
+        """By topic: the last sequence number in the log, and the number of the set of members that it was sent to."""
         self.first = 0
-        """The lowest sequence number that can be in it."""
+        """The lowest sequence number that can be in the log."""
         self.head: Callable[[], Head] = _nobody
-        """Makes what the next segment begins with."""
+        """Makes the head of the next segment."""
         self.lives: list[tuple[int, BrokerRef]] = []
-        """Earlier lives of this broker whose publications are in it, each with the number of its last one."""
+        """Earlier incarnations of this broker with publications in the log, each after its last sequence number."""
         self._parts: deque[_Part] = deque()
         self._next = 0
         self._sets = _Sets()
@@ -206,14 +209,15 @@ class MissedLog:
     # ---- writing
 
     def begin(self, seq: int) -> None:
-        """Keep everything from the publication on that has this sequence number."""
+        """Begin to log, from the publication with this sequence number on."""
         self.active = True
         self.first = seq
 
     def append(
         self, at: float, body: Publish, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]
     ) -> None:
-        """Keep publications. `members`: of each part to whom they go."""
+        """Log publications. `at` is the time in seconds of this broker's clock, `members` the receivers of each part,
+        `groups` the shared subscriptions of each part. If the disk fails, the publications count as dropped."""
         sent = [self._sets.number(each) for each in members]
         try:
             part = self._open(at)
@@ -229,14 +233,14 @@ class MissedLog:
         self._count(part, at, body, sent)
 
     def tell(self, fate: Fate) -> None:
-        """Keep what has become of a broker, for a later life of this one."""
+        """Log that a broker is lost or back, for a later incarnation of this broker."""
         try:
             self._put(self._open(fate.at), fate)
         except OSError as error:
             logger.error("brokers that are cut off cannot be noted: %s", error)
 
     def _open(self, now: float) -> _Part:
-        """The segment to write to. Raises `OSError`."""
+        """Return the segment to write to; begin a new one if the last is full. Raises `OSError`."""
         part = self._parts[-1] if self._parts else None
         if part is None or part.earlier or part.size >= min(LARGEST_SEGMENT, self.size // SEGMENTS):
             part = _Part(self._next, self.segment(self._next))
@@ -244,7 +248,7 @@ class MissedLog:
             try:
                 self._put(part, self.head())
             except OSError:
-                part.segment.close()  # without its head a later life could not use it
+                part.segment.close()  # a later incarnation cannot use a segment without its head
                 raise
             self._next += 1
             self._parts.append(part)
@@ -264,23 +268,26 @@ class MissedLog:
             self.topics[body.parts[number].topic] = seq, sent[number]
 
     def went_to(self, name: int) -> frozenset[BrokerRef]:
-        """To whom a part was sent."""
+        """Return the members in the set with this number (from `Record.sent` or `topics`)."""
         return self._sets[name]
 
     def life_of(self, seq: int) -> BrokerRef | None:
-        """The earlier life of this broker whose publication has this number; None: it is one of this life."""
+        """Return the earlier incarnation of this broker that published this number, or None if this one did."""
         return next((life for last, life in self.lives if seq <= last), None)
 
-    # ---- an earlier life's
+    # ---- earlier incarnations
 
     @property
     def earlier(self) -> int:
-        """The number of the last publication of earlier lives."""
+        """Sequence number of the last publication of earlier incarnations, or 0."""
         return self.lives[-1][0] if self.lives else 0
 
     def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = "") -> list[Fate]:
-        """Go on with these segments, in their order. `epoch`, `boot`: as in `Head`, of this life. Returns who is
-        lost."""
+        """Continue the log of earlier incarnations with these numbered segments, in their order.
+
+        `epoch` and `boot` are as in `Head`, for this incarnation; `now` is in seconds of its clock. A damaged segment
+        is used up to the damage. Returns the brokers that are lost.
+        """
         fates: dict[BrokerRef, Fate] = {}
         for number, segment in found:
             self._next = number + 1
@@ -290,7 +297,7 @@ class MissedLog:
                 whole = not segment.read(part.size, 1)
             except msgspec.MsgspecError:
                 whole = False
-            if not whole:  # or it was being written when that life ended
+            if not whole:  # damaged, or being written when that incarnation ended
                 logger.error(
                     "what brokers that are cut off have missed ends in segment %d with what is damaged", number
                 )
@@ -308,8 +315,8 @@ class MissedLog:
         return lost
 
     def _end_by(self, now: float) -> None:
-        """Nothing was published in the future, wherever the machine's clock has been set meanwhile: no filter of today
-        is to match it."""
+        """Shift times that lie in the future back to `now`: the machine's clock may have been set meanwhile. Otherwise
+        filters of today would match these publications."""
         for part in reversed(self._parts):
             ahead = part.at - now
             if ahead > 0:
@@ -319,10 +326,11 @@ class MissedLog:
             now = part.at
 
     def _restore(self, part: _Part, fates: dict[BrokerRef, Fate], epoch: float, boot: str) -> None:
-        """Raises `msgspec.MsgspecError`."""
+        """Read a segment of an earlier incarnation, up to its end or its first damage, and collect its `fates`. Raises
+        `msgspec.MsgspecError` if an item is not valid."""
         for item, end in self._items(part, 0, whole=True):
             if isinstance(item, Head):
-                same = boot and item.boot == boot  # the same clock, whatever has become of the time of day
+                same = boot and item.boot == boot  # the same monotonic clock, even if the time of day was set
                 part.shift = part.at = 0.0 if same else item.epoch - epoch
                 if not self.lives or self.lives[-1][1] != item.life:
                     self.lives.append((item.last, item.life))
@@ -345,7 +353,8 @@ class MissedLog:
             part.end = end if isinstance(item, Record) else part.end
 
     def trim(self, now: float, needed: int | None) -> None:
-        """Drop what is too old, or too much. `needed`: the first segment that somebody waits for; None: nobody does."""
+        """Drop segments that are too old, or exceed the limits of bytes and topics. `needed` is the number of the first
+        segment that a broker still needs, or None if none is needed."""
         while self._parts and (
             self.bytes > self.size or self._parts[0].at < now - self.age or len(self.topics) > TOPICS
         ):
@@ -358,7 +367,7 @@ class MissedLog:
             self.topics = {topic: last for topic, last in self.topics.items() if last[0] > part.last}
 
     def end(self) -> None:
-        """Nobody can want anything of it any more."""
+        """End the log and discard all segments, as no broker can need them."""
         self.active = False
         while self._parts:
             self._close(self._parts.popleft())
@@ -379,16 +388,16 @@ class MissedLog:
 
     @property
     def last(self) -> Place:
-        """Behind the last record in it."""
+        """Place behind the last record."""
         behind = ((part.number, part.end) for part in reversed(self._parts) if part.end)
         return next(behind, self.start)
 
     def place_of(self, seq: int) -> Place:
-        """A place before the record with this sequence number."""
+        """Return a place at or before the record with this sequence number: the begin of its segment."""
         return next(((part.number, 0) for part in self._parts if part.last >= seq), self.last)
 
     def read(self, place: Place) -> Iterator[tuple[Record, Place]]:
-        """The records from there on, each with the place behind it."""
+        """Yield the records from `place` on, each with the place behind it. Skips the rest of a damaged segment."""
         place = max(place, self.start)
         while self._parts and place < self.last:
             number, offset = place
@@ -399,12 +408,13 @@ class MissedLog:
                     yield item, place
             if place < (number, part.size):
                 logger.error("what brokers that are cut off have missed is damaged in segment %d", number)
-                self.damaged += 1  # where the next one begins is not known
+                self.damaged += 1  # the begin of the next record is unknown
             place = number + 1, 0
 
     def _items(self, part: _Part, offset: int, whole: bool = False) -> Iterator[tuple[Fate | Head | Record, int]]:
-        """What is in a segment from there on, each with the place behind it, up to what is damaged; or (`whole`) to
-        where the file ends."""
+        """Yield the items of a segment from `offset` on, each with the offset behind it, up to the first damage. With
+        `whole`, read to the end of the file instead of `part.size`. Raises `msgspec.MsgspecError` for an invalid
+        item."""
         while whole or offset < part.size:
             header = part.segment.read(offset, _HEADER)
             length = int.from_bytes(header[:_LENGTH])

@@ -1,4 +1,4 @@
-"""The returned broker's side: what it wants of what it has missed, and how it takes that."""
+"""The returned broker's side of a catch-up: names the wanted filters, and takes the missed publications."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from saps.overlay.ring.keys import BrokerRef, Key
 
 
 class Returned:
-    """Of one broker."""
+    """Handles the catch-up of one broker as the one that was cut off."""
 
     def __init__(self, port: Port, inbox: Inbox, subscriptions: Subscriptions) -> None:
         self._port = port
         self._inbox = inbox
         self._subscriptions = subscriptions
         self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, list[str]]]] = lambda asking: ()
-        """Brokers whose sessions have been adopted here, and the filters of these, where the one that asks has not said
-        at the adoption what was missed."""
+        """Returns, for an asking broker, the owners of sessions adopted here with the sessions' filters. It leaves out
+        owners whose missed publications the asking broker has already sent at the adoption."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
-        """What makes this broker up: the round, and the last frame of it."""
+        """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
 
     def missing(self, body: Missing, keys: list[Key]) -> Iterable[Result]:
-        """All are told that there is something."""
+        """Handle a broker's notice to all that it has a log (`Missing`): name the wanted filters if there are any."""
         if body.broker.name != self._port.me.name and self._subscriptions.registrations:
             self.tell(body.broker, body.round, None)
         return ()
 
     def tell(self, sender: BrokerRef, number: int, start: int | None) -> None:
-        """Say what this broker wants."""
+        """Send a broker this broker's filters (`WantedFilters`), in round `number`. `start` is the sequence number up
+        to which the sender knows that this broker has everything, or None if unknown."""
         if start is not None:
             self._inbox.starts[sender] = start
         parts = list(self._parts(sender))
@@ -41,8 +42,8 @@ class Returned:
             self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, owner))
 
     def _parts(self, asking: BrokerRef) -> Iterator[tuple[BrokerRef | None, list[WantedFilter]]]:
-        """All filters that this broker has, as many together as a frame takes, then those that have come to it with
-        sessions, each with the broker that has missed something for them."""
+        """Yield the contents of the frames: first all filters of this broker (owner None), then the filters of adopted
+        sessions with their owner. Each has at most `MOST_ANNOUNCED` filters."""
         now, known = self._port.now, self._subscriptions.registrations
         own = {
             name: WantedFilter(each.topic_filter, each.version, now - each.since)

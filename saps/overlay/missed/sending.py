@@ -1,4 +1,4 @@
-"""What brokers have missed is sent to them, at a bounded rate beside live traffic."""
+"""Sends brokers the publications that they missed, at a bounded rate beside live traffic."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
 
 PACE, TURN = 256, 0.01
-"""Publications made up, and seconds from then to the next ones; besides as many as are published meanwhile."""
+"""Missed publications sent in a turn, and seconds between two turns. A turn may also send as many publications as were
+logged since the last one."""
 LOOKED_AT = 8 * PACE
-"""Records read in a turn: not all are wanted."""
+"""Most records read for a frame, as not all of them are wanted."""
 AHEAD = 16
-"""Frames sent to a broker that it has not answered. More hold up what else goes over the link."""
+"""Most unanswered frames per broker. More frames would delay other traffic on the link."""
 FRAME_BYTES = 1 << 14
-"""Payload at which a frame takes no more."""
+"""Payload bytes at which a frame is full."""
 
 Share = Callable[[dict[str, list[BrokerRef]], Message, Callable[[int], None]], None]
 
 
 class Sending:
-    """To all brokers in `lags` that are going on. `done` is told of each that has got all."""
+    """Sends to all brokers in `lags` that are in the state GOING."""
 
     def __init__(
         self,
@@ -41,7 +42,8 @@ class Sending:
         done: Callable[[Lag], None],
         share: Share,
     ) -> None:
-        """`share`: `saps.overlay.groups.Sharing.publish`."""
+        """`done` is called with the lag of each broker that has everything. `share` is
+        `saps.overlay.groups.Sharing.publish`."""
         self._port = port
         self._log = log
         self._publishers = publishers
@@ -50,26 +52,27 @@ class Sending:
         self._done = done
         self._share_out = share
         self._waiting = False
-        """The next turn has its time."""
+        """Whether the next turn is scheduled."""
         self._fresh = 0
         """Publications logged since the last turn."""
         self._handed: set[tuple[str, int]] = set()
-        """Shared subscriptions and publications that have been handed to a member."""
+        """Pairs of shared subscription and sequence number that have been handed to a member."""
         self.made_up = 0
-        """Publications sent to brokers that had missed them."""
+        """Publications sent to brokers that had missed them, since the start."""
 
     def kept(self, count: int) -> None:
-        """So many publications have been logged."""
+        """Note that `count` publications have been logged, and schedule a turn."""
         self._fresh += count
         if self._lags and not self._waiting:
             self._soon()
 
     def end(self) -> None:
-        """The log is over."""
+        """Forget the handed publications, as the log has ended."""
         self._handed.clear()
 
     def behind(self, broker: BrokerRef, topic: str) -> bool:
-        """Does the broker get what is published to the topic through the log, as that has something before it?"""
+        """Return whether the broker gets new publications to the topic through the log, as an earlier one still waits
+        there."""
         lag = self._lags.get(broker)
         if lag is None:
             return False
@@ -79,7 +82,7 @@ class Sending:
         return last is not None and last[0] > lag.passed and broker not in self._log.went_to(last[1])
 
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
-        """Is this publication under way to the broker?"""
+        """Return whether the broker will get this publication from the log, or is being sent it."""
         lag = self._lags.get(broker)
         if lag is None:
             return False
@@ -87,7 +90,7 @@ class Sending:
         return self.behind(broker, topic) or any(seq in body.seqs for body in under_way)
 
     def pump(self) -> None:
-        """One turn: send some more, and come back if that was not all."""
+        """Run one turn: send up to the budget, and schedule the next turn if something is left."""
         if self._waiting:
             return
         going = [lag for lag in self._lags.values() if lag.state is State.GOING]
@@ -110,12 +113,13 @@ class Sending:
         return lag.reading >= self._log.last
 
     def _advance(self, lag: Lag, budget: int) -> int:
-        """Send to one broker so much. Returns the publications sent."""
+        """Send up to `budget` publications to one broker, and report it to `done` if it has everything. Returns the
+        number of publications sent."""
         sent = 0
         while sent < budget and len(lag.unanswered) < AHEAD and self._port.reachable(lag.broker):
             before, serial = lag.reading, lag.serial
             sent += self._send_some(lag, budget - sent)
-            if lag.serial == serial:  # nothing is wanted of what has been read
+            if lag.serial == serial:  # the broker wants none of the records read
                 if not lag.unanswered:
                     lag.place, lag.taken = lag.reading, max(lag.taken, lag.passed)
                 if before == lag.reading or not self._is_sent(lag):
@@ -125,7 +129,8 @@ class Sending:
         return sent
 
     def _send_some(self, lag: Lag, most: int) -> int:
-        """Send a frame of what comes next. Returns the publications in it."""
+        """Send the next wanted publications, in one frame for each incarnation that published them. Returns their
+        number."""
         bodies: list[Publish] = []
         count = size = 0
         before = lag.reading, lag.passed
@@ -157,7 +162,8 @@ class Sending:
         return count
 
     def _wanted_of(self, lag: Lag, record: Record) -> Publish | None:
-        """What the broker wants of a record, and was not sent."""
+        """Return the publications of a record that the broker wants and was not sent, or None. Hands those for shared
+        subscriptions to the groups."""
         body, broker, wanted = record.body, lag.broker, lag.wanted
         news = [broker not in self._log.went_to(sent) for sent in record.sent]
         allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
@@ -178,7 +184,7 @@ class Sending:
         return select(body, indexes) if indexes else None
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
-        """Hand a publication to the members of a group that there were only beyond the cut."""
+        """Hand a publication to a group whose members were all beyond the cut when it was published."""
         number, seq = record.body.which[index], record.body.seqs[index]
         own = self._subscriptions.registrations.get(group)
         here = own is not None and own.wanted and own.since <= record.at
@@ -189,7 +195,7 @@ class Sending:
         self._share_out({group: [broker]}, message, lambda taken: None if taken else self._handed.discard((group, seq)))
 
     def _passed(self, lag: Lag, record: Record) -> None:
-        """The topics of which that was the last are live for it."""
+        """Make topics live again for the broker whose last logged publication is in this record."""
         for part in record.body.parts:
             last = self._log.topics.get(part.topic)
             if last is not None and last[0] <= lag.passed:
@@ -206,7 +212,7 @@ class Sending:
             self.pump()
 
     def repeat(self, lag: Lag) -> None:
-        """It has not answered."""
+        """Repeat the question or the unanswered frames to a broker that has not answered."""
         lag.progress = self._port.now
         if not self._port.reachable(lag.broker):
             return
