@@ -10,9 +10,11 @@ from contextlib import AsyncExitStack
 import aiomqtt
 import pytest
 
-from saps.agents.ofgate.program.gateway import Gateway
+from saps.agents.ofgate.program.decisions import DecisionService
+from saps.agents.ofgate.program.gateway import NOT_LEADING, Gateway
 from saps.broker.broker import Broker
 from saps.config import Address, SettingError
+from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import load
 from saps.ofm.datapath.driver.udp import UdpEndpoint, mac_of
 from saps.ofm.network.topology import BrokerAddress
@@ -39,6 +41,28 @@ async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         async with asyncio.timeout(PATIENCE):
             await gateway.leads.wait()
         yield City(brokers, gateway, switch)
+
+
+async def test_an_order_before_the_gateway_leads_is_kept_and_carried_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saps.agents.ofgate.program.gateway.northbound", lambda *_: Switch())
+    async with AsyncExitStack() as stack:
+        broker = Broker(settings("b0", "either", None))
+        await broker.start()
+        stack.push_async_callback(cut, broker)
+        client = await stack.enter_async_context(aiomqtt.Client(*broker.server.address))
+        gateway = Gateway(settings("gate", "either", Address.parse(broker.ref.address), ""), ["http://ofc"])
+        await gateway.start()
+        stack.push_async_callback(gateway.stop)
+        assert not gateway.leads.is_set()
+        assert await gateway.order("exploit air/ward1") == {"topic": "air/ward1", "answer": ["none", NOT_LEADING]}
+        service = DecisionService(gateway, OfgateSettings(controller=("http://ofc",)))
+        await service.start()
+        stack.push_async_callback(service.stop)
+        await client.subscribe("air/ward1")
+        async with asyncio.timeout(PATIENCE):
+            while "air/ward1" not in gateway.gate.wanted():
+                await asyncio.sleep(0.05)
+        assert gateway.leads.is_set()
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -300,7 +300,7 @@ FLAGS = {
     "saps.cli.controller": "listen northbound ofm-range addresses topic-code topics loopback parallel-links "
     "flow-budget "
     "bucket-budget meter state peer takeover token-file certificate clients client-names revoked openflow-certificate "
-    "openflow-clients grace probe-interval planner clusters capacities demands move-share move-overlap policy "
+    "openflow-clients grace probe-interval planner planes clusters capacities demands move-share move-overlap policy "
     "log-level install-completion! show-completion!",
     "saps.cli.ofgate": "controller* join* name cluster overlay mode except* domain* token-file lease exploit* "
     "decisions decisions-token-file decisions-from* decide switch-counts log-level set* "

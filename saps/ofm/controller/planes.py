@@ -202,7 +202,8 @@ class Planes:
 
     def _reached(self) -> frozenset[BrokerAddress]:
         """Return the brokers that every plane reaches now."""
-        assert self.layout is not None
+        if self.layout is None:
+            return frozenset()
         layouts = [self.layout, *([self._former] if self.busy and self._former is not None else [])]
         found = [
             frozenset(broker for broker in plane.brokers if layout.receivers.get(broker) == at.get(broker))

@@ -218,9 +218,9 @@ class Sessions:
         """Repeat a claim after `HEIR` seconds: a dead broker had the session, and a holder of copies will adopt it.
 
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
-        assert self.host is not None
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
-        here = claiming.client not in self._unsure and self.host.birth(claiming.client)
+        known = self.host is not None and self.host.birth(claiming.client)
+        here = known and claiming.client not in self._unsure
         if late or here or not claiming.keep or claiming.given is not None:
             return False
 
