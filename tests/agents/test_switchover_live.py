@@ -22,6 +22,8 @@ from saps.ofm.northbound.schema import Status
 from tests.agents.city import PATIENCE, City, Switch, settings
 from tests.network.meshes import cut
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["either", "both"])
 async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[City]:
@@ -60,9 +62,9 @@ async def test_an_order_before_the_gateway_leads_is_kept_and_carried_out(monkeyp
         stack.push_async_callback(service.stop)
         await client.subscribe("air/ward1")
         async with asyncio.timeout(PATIENCE):
-            while "air/ward1" not in gateway.gate.wanted():
-                await asyncio.sleep(0.05)
-        assert gateway.leads.is_set()
+            await gateway.leads.wait()
+        await service.request_handler.carry_out()
+        assert gateway.gate.wanted() == {"air/ward1"}
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

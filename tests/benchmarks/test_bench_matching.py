@@ -7,6 +7,8 @@ import pytest
 from benchmarks.matching import SHAPES, Shape, measure, topic_of
 from saps.topics import matches
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_a_match_is_no_more_work_among_a_hundred_times_the_subscriptions(shape: Shape) -> None:

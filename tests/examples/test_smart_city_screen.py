@@ -24,6 +24,8 @@ from examples.smart_city.screen import Screen, milliseconds, spark, status_line
 from examples.smart_city.summary import Report, render, report
 from saps.topics import matches
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

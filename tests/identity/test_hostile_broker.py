@@ -29,6 +29,8 @@ from tests.links.test_links import PATIENCE, End
 from tests.network.meshes import settings
 from tests.overlay.delivery.test_guarantees import churn, crash, partition, reset
 
+pytestmark = pytest.mark.slow
+
 ORDER = KeyOrder.ALM_LA
 MALLORY = BrokerRef("mallory", 1, "127.0.0.1:9", "c1")
 ALICE = BrokerRef("alice", 1, "127.0.0.1:8", "c0")

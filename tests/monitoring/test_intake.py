@@ -26,6 +26,8 @@ from monitoring.decisions.store import NOTHING, Store
 from saps.statistics import Row
 from saps.statistics.files_io import VERSION_KEY, arrow_schema, write_rows
 
+pytestmark = pytest.mark.slow
+
 
 def good(directory: Path, name: str, number: int = 0) -> Path:
     place = city(topics=5, clusters=2, brokers=1)

@@ -22,6 +22,8 @@ from saps.ofm.flows.plan import Loopback, Ofm, plan
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
 from saps.ofm.trees.tree import SharedTree
 
+pytestmark = pytest.mark.slow
+
 
 def instance(rng: random.Random, count: int) -> Items:
     """Zipf-like values; each item needs entries and buckets of one to four switches, and of the core."""

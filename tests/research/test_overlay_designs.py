@@ -29,6 +29,8 @@ from research.overlay_designs.registry import ALGORITHMS, Algorithm
 from research.overlay_designs.two_d_oda import two_d_oda
 from tests.research import overlay_references as references
 
+pytestmark = pytest.mark.slow
+
 
 @st.composite
 def interests(draw: st.DrawFn, nodes: int = 9, topics: int = 6) -> Interest:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
 from saps.storage.driver.database import Database
 from tests.storage.conftest import Place
 from tests.storage.crashes import Life, Wire
+
+pytestmark = pytest.mark.slow
 
 USUAL = ["rise"] * 20 + ["fall"] * 20 + ["later"] * 8 + ["finish"] * 12
 FAULTS = ["fail", "drop", "drop", "kill", "kill, sent"]

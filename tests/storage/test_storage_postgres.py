@@ -33,6 +33,8 @@ from saps.storage.place import Server, shown, url_fault
 from tests.storage.damaging import fill
 from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken, until
 
+pytestmark = pytest.mark.slow
+
 psycopg = pytest.importorskip("psycopg", reason="the extra 'postgresql' is not installed")
 from saps.storage.driver import postgresql  # noqa: E402
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,6 +15,8 @@ from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
 from tests.ofm.controller.worlds import AMPLE, World, rules
 from tests.ofm.networks import OUTSIDER, Network, networks
+
+pytestmark = pytest.mark.slow
 
 TOPICS = ["alert/fire", "air/ward1", "a"]
 

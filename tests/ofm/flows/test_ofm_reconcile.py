@@ -52,6 +52,8 @@ from tests.ofm.networks import (
     wanted,
 )
 
+pytestmark = pytest.mark.slow
+
 LOOPBACK = Loopback("10.0.255.254", "02:ff:00:00:00:01")
 
 

@@ -20,6 +20,8 @@ from saps.ofm.trees.tree import SharedTree
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
 
+pytestmark = pytest.mark.slow
+
 
 class BalancedWorld(World):
     """A controller that balances."""

@@ -14,6 +14,8 @@ from saps.cli.plan import app
 from saps.ofm.network.topology import Port, Topology
 from saps.ofm.planner.command.files import Demand, Network, Trunk, demands_of, network_of, plain
 
+pytestmark = pytest.mark.slow
+
 NETWORK = {
     "nodes": ["west", "north", "south", "east"],
     "links": [

@@ -18,6 +18,8 @@ from saps.ofm.planner.sdnps import sdnps
 from saps.ofm.planner.shortest import mehlhorn, shortest_paths, takahashi_matsuyama
 from tests.ofm.planner.planner_cases import cases, net, optimum, random_lengths
 
+pytestmark = pytest.mark.slow
+
 Case = tuple[Graph, Demands]
 LENGTHS = st.integers(0, 10**6)
 

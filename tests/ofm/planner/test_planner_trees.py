@@ -14,6 +14,8 @@ from saps.ofm.planner.registry import ALGORITHMS
 from saps.ofm.planner.trees import Trees, entries, figures, loads, validate
 from tests.ofm.planner.planner_cases import cases, optimum, random_lengths
 
+pytestmark = pytest.mark.slow
+
 KEEPS_ITS_FATHERS = "SDNPS"
 
 

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from saps.overlay.delivery.tree import Branch, by_place, divide, fingers
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
+pytestmark = pytest.mark.slow
+
 PATHS = st.sampled_from(["a", "b", "b/x", "b/x/1", "b/x/2", "b/y", "c/x", "c/y", "d", "e/z"])
 CLUSTERS = st.lists(PATHS, min_size=1, max_size=60)
 ORDERS = st.sampled_from(KeyOrder)

@@ -13,6 +13,8 @@ from research.overlay_designs.interest import Interest
 from research.overlay_designs.two_level_trees import parents
 from saps.overlay.design.live import Change, LiveOverlay, live
 
+pytestmark = pytest.mark.slow
+
 NODES = st.integers(0, 11)
 TOPICS = st.integers(0, 4)
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from saps.overlay.design.growth import WORN, Load, fresh, grow, load, overlay_of, trees_of
 from saps.overlay.design.live import LiveOverlay
 
+pytestmark = pytest.mark.slow
+
 NODES = [f"n{number}" for number in range(9)]
 TOPICS = st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from(NODES), unique=True))
 

@@ -30,6 +30,8 @@ from saps.identity.certificates import issue_plain, key_pem, make_authority, mak
 from tests.frontend.mqtt.access.serving import serving
 from tests.frontend.mqtt.peers import need, run
 
+pytestmark = pytest.mark.slow
+
 ALLOW_ALL = '[[rule]]\nallow = "both"\ntopics = "#"\n'
 PATIENCE = 20
 
