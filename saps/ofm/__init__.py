@@ -1,1 +1,2 @@
-"""OpenFlow multicast (OFM): topology, trees, flow plans, their reconciliation with switches, the OpenFlow channel."""
+"""OpenFlow multicast (OFM): topology, trees, flow plans, their reconciliation with switches, and the OpenFlow
+channel."""

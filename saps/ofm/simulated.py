@@ -1,9 +1,9 @@
-"""OFM in the simulator: a network that copies datagrams along trees, and the controller that installs them.
+"""OFM in the simulator: a network that copies datagrams along trees, and the controller that installs the trees.
 
-A tree is the set of its brokers: what one sends reaches the others and comes back to it; a packet of stateless delivery
-reaches the brokers of its bits. (That the switches' tables do
-exactly this is shown with software switches and on Open vSwitch.) Loss, duplicates, disorder, slow
-installation, a controller that crashes or forgets can be injected; everything random comes from the simulation's seed.
+A tree is the set of its brokers: a datagram of one broker reaches the others and comes back to its sender. A packet of
+stateless delivery reaches the brokers of its bits. (Tests with software switches and Open vSwitch show that the
+switches' tables do exactly this.) Faults can be injected: loss, duplicates, disorder, slow installation, and a
+controller that crashes or forgets. All randomness comes from the simulation's seed.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from saps.simulator import SimBroker, Simulation
 
 @dataclass
 class OfmFaults:
-    """What happens to datagrams and to changes of trees."""
+    """Faults of datagrams and of changes of trees."""
 
     latency: tuple[float, float] = (0.0002, 0.002)
-    """Least and greatest delay in seconds; each copy's is drawn anew, so copies overtake each other."""
+    """Least and greatest delay in seconds. Each copy draws its own delay, so copies overtake each other."""
     loss: float = 0.0
-    """Probability that a copy is lost; the loopback packet is one."""
+    """Probability that a copy is lost. The loopback packet is a copy too."""
     duplicate: float = 0.0
     """Probability that a copy comes twice."""
     installation: tuple[float, float] = (0.002, 0.05)
-    """Least and greatest time in seconds until the switches have taken a change in."""
+    """Least and greatest time in seconds until the switches have made a change."""
     buffer: int | None = None
-    """Copies under way to a broker beyond which more are lost; None: any number has room."""
+    """Most copies under way to a broker; further ones are lost. None for no limit."""
     service: dict[str, float] = field(default_factory=dict)
-    """Name of broker -> seconds that each copy takes it; the next one waits meanwhile, in its `buffer`."""
+    """Name of broker -> seconds that the broker takes for each copy. The next copy waits meanwhile, in the broker's
+    `buffer`."""
     deaf: set[str] = field(default_factory=set)
     """Names of brokers that no copy reaches."""
     broken: dict[int, set[str]] = field(default_factory=dict)
-    """Plane -> names of brokers that it does not lead to, nor takes anything from."""
+    """Plane -> names of brokers that the plane neither leads to nor takes packets from."""
 
 
 @dataclass(frozen=True)
@@ -62,26 +63,26 @@ class _Tree:
 
 @dataclass
 class _Switches:
-    """What the switches have in their tables."""
+    """The content of the switches' tables."""
 
     trees: dict[str, _Tree] = field(default_factory=dict)
-    """By address."""
+    """Address -> tree."""
     sets: tuple[tuple[BrokerAddress | None, ...], ...] = ()
-    """Bits of stateless delivery."""
+    """The brokers of the bits of stateless delivery, by set."""
 
 
 class _Transit:
-    """Copies under way to brokers: lost, doubled, late, and one after the other at a broker that is slow."""
+    """The copies under way to brokers: lost, doubled, delayed, and queued at a slow broker."""
 
     def __init__(self, simulation: Simulation, faults: OfmFaults) -> None:
         self._simulation = simulation
         self._faults = faults
         self._under_way: Counter[str] = Counter()
-        """Copies, by name of the broker they go to."""
+        """Name of broker -> copies under way to it."""
         self._busy_until: dict[str, float] = {}
 
     def copy(self, broker: str, arrive: Callable[[], None]) -> None:
-        """Sends a copy to the broker of this name: `arrive` runs there once, twice or never."""
+        """Send a copy to the broker of this name: `arrive` runs there once, twice or never."""
         rng, faults = self._simulation.rng, self._faults
         if broker in faults.deaf or (faults.loss and rng.random() < faults.loss):
             return
@@ -101,7 +102,8 @@ class _Transit:
 
 
 class OfmNetwork:
-    """Attach it to a simulation before brokers are added: each broker then has a data path and an OFM agent."""
+    """The simulated network. Attach it to a simulation before brokers are added: each broker then has a data path and
+    an OFM agent."""
 
     def __init__(
         self,
@@ -122,12 +124,12 @@ class OfmNetwork:
         self.sent = 0
         """Datagrams that brokers have sent."""
         self.ring_split = 0
-        """Copies that did not reach a member the sender counted on, because it was not in the tree: nothing but a fault
-        that was injected may bring that about."""
+        """Copies that did not reach a member the sender counted on, because the member was not in the tree. Only an
+        injected fault may cause that."""
         self.unreadable = 0
-        """Copies that reached a member the sender counted on, which still wants them, and could not be opened there."""
+        """Copies that reached a member the sender counted on, and that the member still wanted but could not open."""
         self.sides: dict[str, int] = {}
-        """Name of broker -> part of the switches' network that it is in, 0 by default: copies stay inside."""
+        """Name of broker -> its part of the switches' network, 0 by default. Copies stay inside their part."""
         self._transit = _Transit(simulation, self.faults)
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
@@ -135,11 +137,11 @@ class OfmNetwork:
 
     @property
     def trees(self) -> dict[str, _Tree]:
-        """By address, as the switches have them."""
+        """Address -> tree, as the switches have them."""
         return self.switches.trees
 
     def joined(self, broker: SimBroker) -> None:
-        """`saps.simulator.Companion`, as the next one."""
+        """Start the broker's OFM agent: the broker has joined (`saps.simulator.Companion`)."""
         self.agents[broker.name].start()
 
     def attach(self, broker: SimBroker) -> None:
@@ -166,7 +168,7 @@ class OfmNetwork:
         )
 
     def ofgate(self, broker: SimBroker, controller: SimulatedController, lease: float = 10.0) -> OFGate:
-        """Start an OFGate on a broker."""
+        """Start an OFGate on a broker, and return it."""
         name = f"ofgate@{broker.name}"
         draw, tell = self.simulation.rng.randbytes, broker.node.delivery.broadcaster.tell
         gate = OFGate(name, broker.node.port, broker.agents, controller, self.modes, tell, draw, lease=lease)
@@ -192,7 +194,7 @@ class OfmNetwork:
             self._copy(target, address, raw, topic if target in served else None)
 
     def _transmit_by_bits(self, source: BrokerAddress, receivers: Receivers, raw: bytes) -> None:
-        """A plane leads to all brokers but those that it is broken for."""
+        """Copy a packet to the brokers of its bits, except those for which the plane is broken."""
         cut = self.faults.broken.get(receivers.plane, set())
         sets = self.switches.sets
         members = sets[receivers.set] if receivers.set < len(sets) else ()
@@ -210,14 +212,14 @@ class OfmNetwork:
         broker.act(lambda: broker.node.receive_datagrams([raw]))
 
     def host_of(self, broker: str) -> BrokerAddress:
-        """A broker's element of the broker list."""
+        """Return a broker's element of the broker list."""
         return self._hosts[broker]
 
     def _side(self, host: BrokerAddress) -> int:
         return self.sides.get(self._brokers[host].name, 0)
 
     def _counted_on(self, source: BrokerAddress, raw: bytes) -> tuple[str, set[BrokerAddress]]:
-        """The topic of this publication, and the members that the sender leaves to the tree for it."""
+        """Return the topic of a publication, and the members that the sender leaves to the tree for it."""
         plain = self.keyrings[self._brokers[source].name].peek(raw)
         datagram = None if plain is None else parse(plain)
         if datagram is None or datagram.is_empty:
@@ -226,7 +228,7 @@ class OfmNetwork:
         return datagram.topic, {self._hosts[member.name] for member in stream.served}
 
     def _copy(self, target: BrokerAddress, address: str, raw: bytes, counted_on: str | None) -> None:
-        """`counted_on`: the topic, if the sender counts on the tree to bring it there."""
+        """Send a copy to a broker. `counted_on` is the topic if the sender counts on the tree to bring it there."""
         broker = self._brokers[target]
 
         def arrive() -> None:
@@ -235,17 +237,17 @@ class OfmNetwork:
                 if counted_on is not None and broker.node.rendezvous.subscriptions.wants(counted_on):
                     self.unreadable += self.keyrings[broker.name].peek(raw) is None
                 broker.act(lambda: broker.node.receive_datagrams([raw]))
-            elif counted_on is not None:  # the tree has changed under it
+            elif counted_on is not None:  # the tree has changed while the copy was under way
                 self.ring_split += 1
 
         self._transit.copy(broker.name, arrive)
 
 
 class SimulatedController:
-    """A `saps.agents.switchover.Controller` for an OFGate in the simulation. `crash` it, and `restart` it."""
+    """The `saps.agents.switchover.Controller` for an OFGate in the simulation, with `crash` and `restart`."""
 
     def __init__(self, network: OfmNetwork, number: int = 0) -> None:
-        """`number`: of several controllers; each has addresses of its own."""
+        """`number` tells several controllers apart: each has addresses of its own."""
         self._number = number
         self._network = network
         self._simulation = network.simulation
@@ -254,20 +256,20 @@ class SimulatedController:
         self._watchers: list[Callable[[OfmState], None]] = []
         self.alive = True
         self.planes = [0, 1, 2]
-        """Of stateless delivery, those that it takes for whole; see `relay`."""
+        """Planes of stateless delivery that the controller considers whole; `relay` changes them."""
         self.room = sys.maxsize
-        """Members that all trees together may have; what is more is refused, until `retry` or a deletion."""
+        """Most members of all trees together. Requests beyond that are refused, until `retry` or a deletion."""
         self._life = 0
         self._addresses = 0
 
     def crash(self) -> None:
-        """It answers nobody; the switches keep their tables."""
+        """Crash: the controller answers no call, and the switches keep their tables."""
         self.alive = False
         self._life += 1
 
     def restart(self, forgets: bool = False) -> None:
-        """It is back. If it `forgets`, it has cleaned the switches of what it does not know; else it sees to it that
-        they have what they should."""
+        """Restart after a crash. With `forgets` the controller removes everything from the switches that it does not
+        know; otherwise it restores their tables."""
         self.alive = True
         if forgets:
             gone, self.ofms = self.ofms, {}
@@ -280,13 +282,13 @@ class SimulatedController:
             self._repair()
 
     def reset_switches(self) -> None:
-        """All switches restart with empty tables; if it is alive, it notices and fills them again."""
+        """Restart all switches with empty tables. A controller that is alive notices, and fills their tables again."""
         self._network.trees.clear()
         if self.alive:
             self._repair()
 
     def cut(self, topic: str, broker: str) -> None:
-        """A link fails that leads to one broker of a topic's tree; the controller notices, and finds no other way."""
+        """Break the link to one broker of a topic's tree. The controller notices, and finds no other path."""
         state = self.ofms[topic]
         assert state.address is not None
         tree, lost = self._network.trees[state.address], self._network.host_of(broker)
@@ -295,8 +297,8 @@ class SimulatedController:
         self._set(OfmState(topic=topic, status=Status.UPDATING, address=state.address, brokers=left))
 
     def move(self, topic: str, overlap: float = 30.0) -> None:
-        """The tree of a topic is evened out: from now on it has another address, and the former one works on for some
-        seconds (`saps.ofm.trees.moves`)."""
+        """Move a topic's tree to another address, as load balancing does. The former address works for `overlap`
+        seconds more (`saps.ofm.trees.moves`)."""
         state = self.ofms[topic]
         assert state.address is not None
         former, address = state.address, self._fresh()
@@ -312,18 +314,18 @@ class SimulatedController:
         self._later((overlap, overlap), end)
 
     def _fresh(self) -> str:
-        """An address that nobody has had."""
+        """Return an address that no topic has had."""
         self._addresses += 1
         return f"239.77.{self._number}.{self._addresses % 250 + 1}:{5000 + self._addresses // 250}"
 
     def relay(self, planes: list[int]) -> None:
-        """These planes work from now on, as it has found."""
+        """Set the working planes that the controller has found."""
         self.planes = planes
         if (state := self.ofms.get(EVERY_TOPIC)) is not None:
             self._set(with_(state, planes=planes))
 
     def mend(self) -> None:
-        """All links work again."""
+        """Repair all links."""
         self._repair()
 
     def _repair(self) -> None:
@@ -361,7 +363,7 @@ class SimulatedController:
         self._later((0.001, 0.005), arrived, done)
 
     def retry(self) -> None:
-        """There may be room for what was refused."""
+        """Request again what was refused: there may be room now."""
         for topic in [state.topic for state in self.ofms.values() if state.status is Status.REFUSED]:
             self.put(self._intents[topic], lambda state: None)
 
@@ -382,7 +384,7 @@ class SimulatedController:
     def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
             if self.ofms.get(request.topic) is not state or state.address is None:
-                return  # a later intent has overtaken it, and will be answered
+                return  # a later request has replaced this one, and is answered instead
             self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
             brokers = sorted({*request.brokers, *request.senders})
             constructed = OfmState(
@@ -435,7 +437,8 @@ class SimulatedController:
     def _later(
         self, delay: tuple[float, float], action: Callable[[], None], refused: Callable[[None], None] | None = None
     ) -> None:
-        """Do something later in this life; who calls while it is dead gets None."""
+        """Run `action` after a random delay, unless the controller crashes in between. A call to a crashed controller
+        gets None."""
         life, alive = self._life, self.alive
 
         def due() -> None:

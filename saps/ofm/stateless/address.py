@@ -1,8 +1,8 @@
 """Addresses that name their receivers: ``ff15:SSPP:`` and 96 bits.
 
-8 bits *set* (which 96 brokers), 8 bits *plane* (which spanning tree), then one bit for each broker of the set, the one
-of position 0 last. As draft-pfister-bier-over-ipv6 has it, with BIER's sets (RFC 8279, 1); planes are ours. ``ff15`` is
-transient and of site scope (RFC 4291, 2.7).
+8 bits *set* (which 96 brokers), 8 bits *plane* (which spanning tree), then one bit for each broker of the set, with
+position 0 as the last bit. The format follows draft-pfister-bier-over-ipv6, with BIER's sets (RFC 8279, 1); planes are
+our own. ``ff15`` is transient and of site scope (RFC 4291, 2.7).
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from typing import NamedTuple
 
 RANGE = IPv6Network("ff15::/16")
 BITS = 96
-"""Brokers of a set."""
+"""Most brokers of a set."""
 SETS = PLANES = 256
 """Most sets of a network, and most planes."""
 EVERY_TOPIC = "$stateless"
-"""Stands for all topics where an OFM, or a key, is for one."""
+"""The topic that stands for all topics where an OFM or a key belongs to a topic."""
 PORT = 7400
-"""UDP port of all addresses: switches do not look at it."""
+"""UDP port of all addresses. Switches do not look at it."""
 _PREFIX = int(RANGE.network_address)
 
 
 class Receivers(NamedTuple):
-    """Whom an address names, and by which tree it reaches them."""
+    """The receivers that an address names, and the plane that reaches them."""
 
     set: int
     plane: int
     bits: int
-    """Bit i: the broker at position i of the set."""
+    """Bit i stands for the broker at position i of the set."""
 
     @property
     def positions(self) -> list[int]:
-        """Of the brokers in their set, ascending."""
+        """Positions of the receivers in their set, ascending."""
         return [position for position in range(BITS) if self.bits >> position & 1]
 
     @property
     def address(self) -> IPv6Address:
-        """The address. Raises `ValueError` if a number is too large for its field."""
+        """The address of these receivers. Raises `ValueError` if a number is too large for its field."""
         if not (0 <= self.set < SETS and 0 <= self.plane < PLANES and 0 <= self.bits < 1 << BITS):
             raise ValueError(f"no address for set {self.set}, plane {self.plane}, bits {self.bits:#x}")
         return IPv6Address(_PREFIX | self.set << 104 | self.plane << 96 | self.bits)
 
 
 def read(address: IPv6Address) -> Receivers | None:
-    """Whom an address names; None if it is none of ours."""
+    """Return the receivers that an address names, or None if the address is not of this format."""
     if address not in RANGE:
         return None
     value = int(address)
@@ -53,7 +53,7 @@ def read(address: IPv6Address) -> Receivers | None:
 
 
 def bits_of(positions: Iterable[int]) -> int:
-    """The bits of brokers at these positions of a set."""
+    """Return the bits of the brokers at these positions of a set."""
     bits = 0
     for position in positions:
         bits |= 1 << position

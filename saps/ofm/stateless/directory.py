@@ -1,4 +1,5 @@
-"""Which bit each broker has, and the planes that work: all that a sender needs to write an address."""
+"""The directory of stateless delivery: the bit of each broker and the working planes, all that a sender needs to write
+an address."""
 
 from __future__ import annotations
 
@@ -15,17 +16,18 @@ Life = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class Directory:
-    """As one broker knows it."""
+    """The directory as one broker knows it."""
 
     own: tuple[int, int]
-    """Its own set and position."""
+    """Set and position of the broker itself."""
     at: Mapping[Life, tuple[int, int]]
-    """Those of all brokers that hold the key."""
+    """Name and incarnation -> set and position, for all brokers that hold the key."""
     planes: tuple[int, ...]
-    """The planes that work; at least one."""
+    """The working planes; at least one."""
 
     def addresses(self, plane: int, members: Iterable[BrokerRef]) -> list[str]:
-        """One for each set with members. This broker is named too: what comes back to it says that it has left."""
+        """Return one address for each set with members. The broker itself is named too: the returned copy shows that
+        the datagram has left."""
         bits = {self.own[0]: 1 << self.own[1]}
         for member in members:
             place = self.at.get((member.name, member.incarnation))
@@ -35,8 +37,8 @@ class Directory:
 
 
 def directory(me: BrokerRef, sets: Sequence[Any], planes: Sequence[int]) -> Directory | None:
-    """From what OFGate tells: for each set ``[position, name, incarnation]`` of its brokers. None if `me` has no bit,
-    or no plane works. Raises `ValueError` or `TypeError` for what makes no sense."""
+    """Return the directory in OFGate's notice: for each set ``[position, name, incarnation]`` of its brokers. Returns
+    None if `me` has no bit, or no plane works. Raises `ValueError` or `TypeError` for malformed values."""
     at: dict[Life, tuple[int, int]] = {}
     for number, brokers in enumerate(sets):
         for position, name, incarnation in brokers:

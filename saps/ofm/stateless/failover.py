@@ -1,5 +1,5 @@
-"""What a sender does about a plane that is broken (`saps.ofm.stateless.sending`): it writes another one into addresses,
-and sends what may be lost once more."""
+"""A sender's reaction to a broken plane (`saps.ofm.stateless.sending`): writes another plane into the addresses, and
+sends again what may be lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from saps.overlay.ring.keys import BrokerRef
 
 
 class Failover:
-    """Of one broker's data path, whose `counts` it shares."""
+    """The failover of one broker's data path, whose `counts` it shares."""
 
     def __init__(
         self,
@@ -30,7 +30,8 @@ class Failover:
         fly: Callable[[Path, bytes, Flight], None],
         ask: Callable[[Path, int], bool],
     ) -> None:
-        """`serial`: of the last datagram; `fly` sends one, `ask` one without publications."""
+        """`serial` returns the serial of the last datagram. `fly` sends a datagram, and `ask` sends one without
+        publications."""
         self._port = port
         self._packing = packing
         self._repeats = repeats
@@ -40,7 +41,8 @@ class Failover:
         self._ask = ask
 
     def silent(self, path: Path) -> bool:
-        """Nothing comes back any more. False: the path is to be left; there is no other plane."""
+        """Change the plane, because nothing comes back any more, and repeat what is under way. Returns False if there
+        is no other plane: then the path must be left."""
         if path.sending is None or not path.sending.change(self._port.now):
             return False
         self._counts["planes_changed"] += 1
@@ -52,7 +54,8 @@ class Failover:
         return True
 
     def look(self, path: Path) -> float:
-        """Do all members say that they get what is sent? Returns when to look again, infinite if nothing is awaited."""
+        """Check that all members report what they get; repeat late publications, and change a plane that fails. Returns
+        the time of the next check, infinite if no answer is awaited."""
         sending = path.sending
         if sending is None or not path.in_use:
             return float("inf")

@@ -1,9 +1,9 @@
-"""Planes: spanning trees over all brokers' switches, as different from each other as the network allows.
+"""Lays planes: spanning trees over all brokers' switches, as different from each other as the network allows.
 
-A plane is the tree of cheapest paths from one switch, cut back to the switches with brokers and those between. A link
-that earlier planes use costs more, and most if all of them do, so that the failure of a link leaves some plane whole
-where the network allows it. Of all switches the root is taken whose tree has the shortest paths and shares least: in a
-leaf-spine network that gives a plane for each spine. Equal networks, equal planes.
+A plane is the tree of cheapest paths from one switch, pruned to the switches with brokers and those between. A link
+that earlier planes use costs more, and most if all of them use it. So the failure of a link leaves some plane whole
+where the network allows it. The root is the switch whose tree has the shortest paths and shares least. In a leaf-spine
+network that gives a plane for each spine. Equal networks get equal planes.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.trees.tree import Tree, UnreachableError, cheapest, pruned
 
 MOST = 8
-"""Planes of a network."""
+"""Most planes of a network."""
 ROOTS = 64
-"""Switches tried as root of a plane: with more, so many at equal distances in their order."""
+"""Most switches tried as root of a plane. In a larger network the tried ones lie at equal distances in the order of
+datapath ids."""
 USED, ALWAYS = 0.1, 1.0
-"""What a link costs more for each plane that uses it, and if all do; one that none uses costs 1."""
+"""Additional cost of a link for each plane that uses it, and if all planes use it. An unused link costs 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     links: frozenset[Link]
     score: tuple[int, int, int]
-    """Links that all planes would have; length of paths to the homes and links shared; the root: less is better."""
+    """Links that all planes would share; length of paths to the homes plus links shared; the root. Less is better."""
 
 
 def lay_planes(
     topology: Topology, brokers: Collection[BrokerAddress], most: int = 4, before: Sequence[Tree] = ()
 ) -> list[Tree]:
-    """Up to `most` different trees over the brokers' places; fewer where the network has no more. Brokers without a
-    place are left out. Planes of `before` whose links carry packets stay under their numbers, and only grow and
+    """Return up to `most` different trees over the brokers' places, fewer where the network has no more. Brokers
+    without a place are left out. Planes of `before` whose links all carry packets keep their numbers, and only grow and
     shrink. O(planes * roots * links log switches).
 
-    Raises `UnreachableError` with the brokers that no path joins to the first."""
+    Raises `UnreachableError` with the brokers that no path joins to the first one.
+    """
     places = {broker: place for broker in sorted(brokers) if (place := topology.where(broker)) is not None}
     homes = {place.dpid for place in places.values()}
     if not homes:
@@ -66,7 +68,8 @@ def _score(candidate: _Candidate) -> tuple[int, int, int]:
 
 
 def _kept(topology: Topology, plane: Tree, homes: Collection[int]) -> frozenset[Link] | None:
-    """The links of an earlier plane, grown to all homes and cut back to them; None if one carries no packets."""
+    """Return the links of an earlier plane, grown to all homes and pruned to them. None if a link carries no
+    packets."""
     if not all(map(topology.carries, plane.links)):
         return None
     links = set(plane.links)
@@ -82,7 +85,7 @@ def _kept(topology: Topology, plane: Tree, homes: Collection[int]) -> frozenset[
 
 
 def _candidate(topology: Topology, root: int, homes: Collection[int], laid: list[frozenset[Link]]) -> _Candidate:
-    """The plane of a root."""
+    """Return the plane with this root."""
     used = Counter(link for links in laid for link in links)
 
     def cost(link: Link) -> float:
@@ -103,7 +106,7 @@ def _candidate(topology: Topology, root: int, homes: Collection[int], laid: list
 
 
 def rooted(tree: Tree, root: int) -> list[tuple[int, Link | None]]:
-    """The tree's switches from a root on, each after the one before it, with the link that leads back there."""
+    """Return the tree's switches from a root on, parents first, each with the link that leads back to its parent."""
     around: dict[int, list[Link]] = {}
     for link in sorted(tree.links):
         for end in link:
@@ -115,7 +118,8 @@ def rooted(tree: Tree, root: int) -> list[tuple[int, Link | None]]:
 
 
 def below(order: Sequence[tuple[int, Link | None]], bits: Mapping[int, int]) -> dict[int, int]:
-    """The bits at each switch and behind it, seen from the root of `rooted`; `bits` has those at each."""
+    """Return the bits at each switch and behind it, seen from the root of `rooted`. `bits` has the bits at each
+    switch."""
     found = {dpid: bits.get(dpid, 0) for dpid, _ in order}
     for dpid, link in reversed(order):
         if link is not None:
@@ -124,7 +128,7 @@ def below(order: Sequence[tuple[int, Link | None]], bits: Mapping[int, int]) -> 
 
 
 def behind(tree: Tree, bits: Mapping[int, int]) -> dict[Port, int]:
-    """For each end of the tree's links the bits of the brokers that lie behind the link; `bits` has those at each
+    """Return for each end of the tree's links the bits of the brokers behind the link. `bits` has the bits at each
     switch."""
     if not tree.links:
         return {}
@@ -140,7 +144,8 @@ def behind(tree: Tree, bits: Mapping[int, int]) -> dict[Port, int]:
 
 
 def crossed(tree: Tree, bits: Mapping[int, int], sender: int, wanted: int) -> list[Link]:
-    """The links that a packet from a switch takes to the brokers of the bits wanted: each carries it once."""
+    """Return the links that a packet takes from the switch `sender` to the brokers of the bits `wanted`. Each link
+    carries the packet once."""
     order = rooted(tree, sender)
     lower = below(order, bits)
     return [link for dpid, link in order if link is not None and lower[dpid] & wanted]

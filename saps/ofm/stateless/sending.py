@@ -1,8 +1,8 @@
-"""A topic's publications by stateless delivery: the addresses they go to, and the plane they take.
+"""A topic's publications by stateless delivery: chooses their addresses and their plane.
 
-The sender finds out by itself that a plane is broken: its own copy, or a member's acknowledgement, stays away for a
-round trip and 50 ms. Then it writes the next plane into the address, and sends what was outstanding once more, to those
-who have not acknowledged it. Nobody has to be asked; what fails again goes by ALM.
+The sender itself detects a broken plane: its own copy, or a member's acknowledgement, stays away for a round trip and
+50 ms. Then it writes the next plane into the address. It sends what was outstanding once more, to the members that have
+not acknowledged it. No other broker has to be asked. What fails again goes by ALM.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from saps.ofm.stateless.directory import Directory
 from saps.overlay.ring.keys import BrokerRef
 
 REMEMBERED = 64
-"""Sets of members whose addresses are kept."""
+"""Most sets of members whose addresses are cached."""
 ASK = 0.25
-"""Seconds between two questions to the members, while publications of QoS 0 leave, whether they get them. Less finds a
-broken plane sooner, and costs a small frame of each member."""
+"""Interval in seconds between two questions to the members whether they get publications of QoS 0, while such
+publications leave. A shorter interval finds a broken plane sooner, and costs each member a small frame."""
 
 
 class Sending:
-    """Of one topic."""
+    """The sending of one topic."""
 
     def __init__(self, topic: str, directory: Directory) -> None:
         self._topic = topic
         self.directory = directory
         self._tried: set[int] = set()
-        """Planes that have been given up since something came back."""
+        """Planes that have been given up since a datagram last came back."""
         self.plane = directory.planes[crc32(topic.encode()) % len(directory.planes)]
         self.since = 0.0
-        """When that was taken: what left before says nothing about it."""
+        """Time at which `plane` was chosen. Datagrams that left before say nothing about it."""
         self._addresses: dict[tuple[BrokerRef, ...], list[str]] = {}
         self._unheard: set[BrokerRef] = set()
         """Members that have not answered the last question."""
         self.asked_at = 0.0
         self._sent = False
-        """Something of QoS 0 has left since the last question."""
+        """Whether publications of QoS 0 have left since the last question."""
 
     def follow(self, directory: Directory) -> None:
-        """Others have bits now, or other planes work."""
+        """Follow a new directory: other brokers have bits now, or other planes work."""
         self.directory = directory
         self._addresses.clear()
         if self.plane not in directory.planes:
@@ -47,7 +47,7 @@ class Sending:
             self.plane = directory.planes[crc32(self._topic.encode()) % len(directory.planes)]
 
     def addresses(self, members: Iterable[BrokerRef]) -> list[str]:
-        """Where to send what is for these."""
+        """Return the OFM addresses that reach these members by the present plane."""
         key = tuple(members)
         found = self._addresses.get(key)
         if found is None:
@@ -57,39 +57,40 @@ class Sending:
         return found
 
     def sent(self, qos: int) -> None:
-        """Publications have left."""
+        """Note that publications have left."""
         self._sent |= qos == 0
 
     def curious(self, now: float) -> bool:
-        """Is it time to ask whether members get what is sent?"""
+        """Return whether it is time to ask the members if they get what is sent."""
         return self._sent and not self._unheard and now - self.asked_at >= ASK
 
     def asked(self, members: Iterable[BrokerRef], now: float) -> None:
-        """These have been asked."""
+        """Note that these members have been asked."""
         self._unheard, self.asked_at, self._sent = set(members), now, False
 
     def heard(self, member: BrokerRef) -> None:
-        """A member has answered, or is not there any more."""
+        """Note that a member has answered, or has gone."""
         self._unheard.discard(member)
 
     @property
     def awaits(self) -> bool:
-        """Answers are missing."""
+        """Whether answers are missing."""
         return bool(self._unheard)
 
     def unheard(self, before: float) -> bool:
-        """Has somebody who was asked before that time not answered? They are waited for no more."""
+        """Return whether a member that was asked of the present plane before `before` has not answered. Late members
+        are not waited for any more."""
         if not self._unheard or self.asked_at > before + 1e-9:
             return False
         self._unheard.clear()
         return self.asked_at >= self.since
 
     def works(self) -> None:
-        """Something has come back."""
+        """Note that a datagram has come back."""
         self._tried.clear()
 
     def change(self, now: float) -> bool:
-        """Take the next plane from now on. False: all have been tried."""
+        """Choose the next plane. Returns False if all planes have been tried."""
         self._tried.add(self.plane)
         left = [plane for plane in self.directory.planes if plane not in self._tried]
         if not left:

@@ -1,15 +1,15 @@
-"""What each switch holds for stateless delivery: entries that grow with links and brokers, never with topics.
+"""The switches' tables for stateless delivery: their entries grow with links and brokers, never with topics.
 
-On a tree each bit lies behind exactly one link of a switch, and a switch does not send a packet back where it came
-from, so no bit need ever be cleared. "Some bit of these" is no masked match, but "none of these" is: one table for each
-tree link, and each broker, of a switch.
+On a tree each bit lies behind exactly one link of a switch. A switch does not send a packet back where it came from, so
+no bit need ever be cleared. A masked match cannot express "some bit of these", but it can express "none of these". So a
+switch has one table for each of its tree links, and for each of its brokers.
 
 =======  ======================================================  ======================================
 table    match                                                   then
 =======  ======================================================  ======================================
 0        in by a tree link, set and plane                        the first table of that plane
 0        in by a broker's port from its address, set, no bit     table 1
-         that it may not address
+         that the broker may not address
 0        other packets to these addresses                        dropped
 1        set and plane                                           the first table of that plane
 a link   set and plane, no bit behind the link                   the next table of that plane
@@ -54,10 +54,10 @@ from saps.ofm.stateless.planes import behind
 from saps.ofm.trees.tree import Tree
 
 GROUPS = PLANES
-"""Group id of a broker: this, the number of its set times 512, twice its position; 1 more for the one that returns
-packets to the port they came by."""
+"""Base of the group ids. A broker's group id adds 512 times the number of its set and twice its position. The next id
+is the group that returns packets to the port they came by."""
 STATELESS = COOKIE | PLANES
-"""Cookie of all flows here."""
+"""Cookie of all flows of stateless delivery."""
 GENERAL, SPECIAL, BESIDE = 1, 2, 3
 """Priorities in the tables of links and brokers."""
 _SET, _PLANE = 0xFFFF_FF << 104, 0xFFFF_FFFF << 96
@@ -65,7 +65,7 @@ _SET, _PLANE = 0xFFFF_FF << 104, 0xFFFF_FFFF << 96
 
 
 class TooFewTablesError(Exception):
-    """A switch has more links and brokers in the planes than tables."""
+    """A switch with more links and brokers in the planes than it has tables for."""
 
     def __init__(self, dpid: int, needed: int, there: int) -> None:
         super().__init__(f"switch {dpid:016x} needs {needed} tables and has {there}")
@@ -74,18 +74,19 @@ class TooFewTablesError(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Sets of brokers and the planes that reach them. From equal layouts come equal tables.
+    """Sets of brokers and the planes that reach them. Equal layouts get equal tables.
 
-    Raises `ValueError` for a broker without IPv6 address, a set of more than 96 or a broker that is in two."""
+    Raises `ValueError` for a broker without an IPv6 address, a set of more than 96 brokers, or a broker in two sets.
+    """
 
     sets: tuple[tuple[BrokerAddress | None, ...], ...]
-    """The broker at each position of each set; None: free."""
+    """The broker at each position of each set; None for a free position."""
     planes: tuple[Tree, ...]
-    """Each over all brokers of all sets; one that is not in it is not reached."""
+    """The planes, each over all brokers of all sets. A plane does not reach brokers that are missing in it."""
     barred: Mapping[BrokerAddress, frozenset[BrokerAddress]] = field(default_factory=dict)
-    """Whom a broker may not address."""
+    """Broker -> brokers that it may not address."""
     loopback: Loopback | None = None
-    """Where packets that return to their port seem to come from; None: nothing returns to the only broker there."""
+    """Source address of packets that return to their port. With None nothing returns to the only broker at a port."""
 
     def __post_init__(self) -> None:
         named = [broker for members in self.sets for broker in members if broker is not None]
@@ -105,7 +106,7 @@ class Layout:
         }
 
     def bits_at(self, number: int, plane: Tree) -> dict[int, int]:
-        """The bits of a set at each switch of a plane."""
+        """Return the bits of a set's brokers at each switch of a plane."""
         found: dict[int, int] = {}
         for position, broker in enumerate(self.sets[number]):
             if broker is not None and broker in plane.brokers:
@@ -117,7 +118,7 @@ class Layout:
 def assign(
     sets: Sequence[Sequence[BrokerAddress | None]], brokers: Sequence[BrokerAddress]
 ) -> tuple[tuple[BrokerAddress | None, ...], ...]:
-    """The brokers in sets: who has a position keeps it, others get the first that is free."""
+    """Return the brokers in sets. A broker that has a position keeps it; a new one gets the first free position."""
     wanted = set(brokers)
     found = [[broker if broker in wanted else None for broker in members] for members in sets]
     placed = {broker for members in found for broker in members if broker is not None}
@@ -137,10 +138,11 @@ def assign(
 def tables(
     layout: Layout, *, muted: frozenset[int] = frozenset(), available: Mapping[int, int] | None = None
 ) -> dict[int, Tables]:
-    """The tables of every switch of the planes. Nothing is taken from brokers for planes that are `muted`. `available`:
-    tables of a switch, 254 where it does not say.
+    """Return the tables of every switch of the planes. Planes in `muted` take no packets from brokers. `available` has
+    the number of tables of a switch, 254 by default.
 
-    Raises `TooFewTablesError`."""
+    Raises `TooFewTablesError`.
+    """
     switches = sorted({dpid for plane in layout.planes for dpid in plane.switches})
     lies = {
         (number, plane): behind(tree, layout.bits_at(number, tree))
@@ -167,10 +169,13 @@ def tables(
 
 
 def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Targets]:
-    """What switches shall hold at each stage from one layout to the next; None: there was, or shall be, none. A plane
-    that takes other links gets nothing from brokers until all switches have changed, so that no packet meets two trees;
-    planes that only grow or shrink, and all others, carry on. Amid the changes of one switch its tables may be numbered
-    both ways: a receiver may get a copy twice."""
+    """Return the tables that switches shall hold at each stage from one layout to the next; None as a layout means that
+    there is none. A plane that moves to other links takes no packets from brokers until all switches have changed, so
+    that no packet meets two trees. All other planes carry on, also those that only grow or shrink. While one switch
+    changes, its tables may be numbered both ways: a receiver may get a copy twice.
+
+    Raises `TooFewTablesError`.
+    """
     old, new = (layout.planes if layout else () for layout in (before, after))
     changed = frozenset(
         number
@@ -198,7 +203,7 @@ def _nested(one: Tree, other: Tree) -> bool:
 
 
 class _SwitchTables:
-    """One switch's part."""
+    """The tables of one switch."""
 
     def __init__(
         self,
@@ -207,7 +212,7 @@ class _SwitchTables:
         brokers: Mapping[BrokerAddress, Port],
         muted: frozenset[int],
     ) -> None:
-        """`ports`: of the tree links, with the bits behind each, by set and plane."""
+        """`ports` has the ports of the tree links, with the bits behind each, by set and plane."""
         self.layout, self.muted = layout, muted
         self.behind = {key: {port: bits for port, bits in ends.items() if bits} for key, ends in ports.items()}
         self.trunks = {key: sorted(ends) for key, ends in ports.items()}
@@ -232,7 +237,7 @@ class _SwitchTables:
         return [broker for broker in self.brokers if self.layout.receivers[broker][0] == number]
 
     def _plane(self, number: int, plane: int) -> list[Flow]:
-        """Entries of a plane for a set: who may bring packets in, and the tables of the links."""
+        """Return the entries of a plane for a set: those that let packets in, and the tables of the links."""
         lies = self.behind.get((number, plane), {})
         receivers = [self.broker_table[broker] for broker in self._local(number)]
         chain = [*(self.link_table[port] for port in sorted(lies)), *receivers[:1]]
@@ -254,7 +259,7 @@ class _SwitchTables:
         return flows
 
     def _guards(self, broker: BrokerAddress) -> list[Flow]:
-        """From a broker, whom it may address: an entry for each set."""
+        """Return the entries that permit a broker to address the others: one for each set."""
         barred = self.layout.barred.get(broker, frozenset())
         flows = []
         for number, members in enumerate(self.layout.sets):
@@ -273,7 +278,7 @@ class _SwitchTables:
         return flows
 
     def _receiver(self, broker: BrokerAddress) -> list[Flow]:
-        """A broker's own table."""
+        """Return the entries of a broker's own table."""
         number, position = self.layout.receivers[broker]
         local = self._local(number)
         table, index = self.broker_table[broker], local.index(broker)
@@ -289,7 +294,7 @@ class _SwitchTables:
         return flows
 
     def _shares(self, broker: BrokerAddress) -> bool:
-        """May something have to return to the port it came by?"""
+        """Return whether packets may have to return to the port they came by."""
         return self.layout.loopback is not None or list(self.ports.values()).count(self.ports[broker]) > 1
 
     def _group(self, broker: BrokerAddress) -> int:
@@ -310,7 +315,8 @@ class _SwitchTables:
 
 
 def _from(loopback: Loopback | None) -> tuple[SetField, ...]:
-    """A host drops packets that seem to come from itself."""
+    """Return the actions that set the source to the loopback address: a host drops packets that seem to come from
+    itself."""
     if loopback is None:
         return ()
     return SetField("eth_src", mac(loopback.mac)), SetField("ipv6_src", int(IPv6Address(loopback.ip)))
