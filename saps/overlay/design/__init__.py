@@ -1,1 +1,1 @@
-"""Topic-connected overlays (TCO): which links to make so that each topic's nodes are connected by themselves. Pure."""
+"""Designs topic-connected overlays (TCO): links that connect the nodes of each topic among themselves. Pure."""

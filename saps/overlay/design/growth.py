@@ -1,12 +1,14 @@
-"""Trees for all topics at once, in plain Python: what a mesh that runs designs its overlay with.
+"""Grows trees for all topics together, in plain Python: the design algorithm of a running mesh.
 
-The topics come one after the other, the largest first, each as a tree of a `LiveOverlay` (a star, or two levels below
-the root); then each in turn is taken out and grown anew among all the others, and the best round counts. The root of a
-star is the node that raises the sum of degree ** POWER least, as in `balanced_stars`; the root of a two-level tree is
-the node with most links to the topic's others already.
+1. Grow a tree for each topic in a `LiveOverlay` (a star, or two levels below the root), the largest topic first.
+2. In each round, take out each tree in turn and grow it anew among all others.
+3. Keep the best round.
 
-It needs no numpy, and at the sizes of a mesh it comes close to the designs that do (a test compares them). Equal
-choices go to whoever comes first, so the same interests give the same overlay at every broker.
+The root of a star is the node that raises the sum of degree ** POWER least, as in `balanced_stars`. The root of a
+two-level tree is the node that already has most links to the topic's other nodes.
+
+The algorithm needs no numpy. At the sizes of a mesh it comes close to the designs that do (a test compares them). Among
+equal choices the first one wins, so the same interests give the same overlay at every broker.
 """
 
 from __future__ import annotations
@@ -19,35 +21,35 @@ from typing import NamedTuple, TypeVar
 from saps.overlay.design.live import LiveOverlay, Tree
 
 POWER = 16.0
-"""Of the degrees in the sum that is lowered. Large: the maximum counts; 1: the number of links."""
+"""Exponent of the degrees in the sum that is minimized. A large one minimizes the maximum; 1 the number of links."""
 ROUNDS = 6
-"""How often each tree is grown anew at most: time in proportion."""
+"""Most rounds in which each tree is grown anew; the time grows in proportion."""
 WORK = 200_000
-"""Choices of all rounds together at most, each some microseconds: a large mesh gets fewer rounds, at least none."""
+"""Most choices in all rounds together, each a few microseconds. A large mesh gets fewer rounds, or none."""
 WORN = 1.25
-"""A design that lives on is worn when its greatest degree, or its links for each subscription, are above this many
-times what they were when it was grown. 1,000 replacements without growing anew: up to 1.75 and 1.54 times."""
+"""Factor above which a changed design is worn: its greatest degree, or its links per subscription, against those when
+it was grown. After 1,000 replacements without growing anew these were up to 1.75 and 1.54 times as high."""
 
 Node = TypeVar("Node", bound=Hashable)
 Topic = TypeVar("Topic", bound=Hashable)
 
 
 class Load(NamedTuple):
-    """What is to be kept low, compared in this order."""
+    """The cost of a design, compared in this order."""
 
     maximum_degree: int
     links: int
-    """Counted at both ends."""
+    """Number of links, each counted at both ends."""
 
 
 class Fresh(NamedTuple):
-    """A design as it was when all its trees were grown."""
+    """The cost of a design when all its trees had just been grown."""
 
     load: Load
     subscriptions: int
 
     def worn(self, overlay: LiveOverlay[Node, Topic]) -> bool:
-        """Whether the design has become so much worse that its trees are to be grown anew."""
+        """Return whether the design has become so much worse that its trees should be grown anew."""
         now = fresh(overlay)
         if now.load.maximum_degree > max(WORN * self.load.maximum_degree, self.load.maximum_degree + 1):
             return True
@@ -55,12 +57,13 @@ class Fresh(NamedTuple):
 
 
 def fresh(overlay: LiveOverlay[Node, Topic]) -> Fresh:
-    """What a design that was just grown is to be compared with later."""
+    """Return the cost of a design that was just grown, for later comparison."""
     return Fresh(load(overlay), sum(len(topics) for topics in overlay.topics.values()))
 
 
 def grow(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> LiveOverlay[Node, Topic]:
-    """The overlay of trees of at most `levels` (1 or 2) levels below the root, over each topic's nodes."""
+    """Return an overlay with a tree over each topic's nodes, at most `levels` (1 or 2) levels below the root. Raises
+    ValueError for other levels."""
     growing = growth(nodes_of, levels)
     while True:
         try:
@@ -71,7 +74,8 @@ def grow(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> LiveOverlay[N
 
 
 def growth(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> Generator[None, None, LiveOverlay[Node, Topic]]:
-    """`grow` in small steps, one tree each: a broker has other things to do in between."""
+    """Run `grow` in small steps, one tree each, so that a broker can do other work in between. Yields after each tree
+    and returns the overlay."""
     overlay: LiveOverlay[Node, Topic] = LiveOverlay(levels)
     for node in dict.fromkeys(node for nodes in nodes_of.values() for node in nodes):
         overlay.join(node, ())
@@ -94,18 +98,19 @@ def growth(nodes_of: Mapping[Topic, Sequence[Node]], levels: int) -> Generator[N
 
 
 def load(overlay: LiveOverlay[Node, Topic]) -> Load:
-    """The greatest degree of a node, and all degrees together."""
+    """Return the greatest degree of a node, and the sum of all degrees."""
     degrees = [len(neighbours) for neighbours in overlay.uses.values()]
     return Load(max(degrees, default=0), sum(degrees))
 
 
 def trees_of(overlay: LiveOverlay[Node, Topic]) -> dict[Topic, tuple[Node, dict[Node, Node]]]:
-    """For each topic its root, and the parent of each other node."""
+    """Return for each topic its root, and the parent of each other node."""
     return {topic: (tree.root, dict(tree.parent)) for topic, tree in overlay.trees.items()}
 
 
 def overlay_of(trees: Mapping[Topic, tuple[Node, Mapping[Node, Node]]], levels: int) -> LiveOverlay[Node, Topic]:
-    """The overlay made of these trees, to live on. Raises ValueError if one is deeper than `levels`."""
+    """Return a `LiveOverlay` made of these trees, as given by `trees_of`. Raises ValueError if a tree is deeper than
+    `levels`."""
     overlay: LiveOverlay[Node, Topic] = LiveOverlay(levels)
     for topic, (root, parents) in trees.items():
         tree = overlay.trees[topic] = Tree(root)
@@ -128,7 +133,7 @@ def _rounds(nodes_of: Mapping[Topic, Sequence[Node]]) -> int:
 
 
 def _plant(overlay: LiveOverlay[Node, Topic], topic: Topic, nodes: Sequence[Node]) -> None:
-    """Grow the tree of a topic that has none: the root, then who is linked to it, then the others."""
+    """Grow the tree of a topic that has none: first the root, then the nodes linked to the root, then the others."""
     root = _star_root(overlay, nodes) if overlay.levels == 1 else _tree_root(overlay, nodes)
     linked = overlay.uses[root]
     overlay.subscribe(root, topic)
@@ -137,14 +142,14 @@ def _plant(overlay: LiveOverlay[Node, Topic], topic: Topic, nodes: Sequence[Node
 
 
 def _clear(overlay: LiveOverlay[Node, Topic], topic: Topic) -> None:
-    """Take out a topic's tree, leaves first, so that nothing is mended meanwhile."""
+    """Take out a topic's tree, leaves first, so that no subtree has to be attached elsewhere meanwhile."""
     tree = overlay.trees[topic]
     for node in sorted(tree.children, key=tree.depth, reverse=True):
         overlay.unsubscribe(node, topic)
 
 
 def _star_root(overlay: LiveOverlay[Node, Topic], nodes: Sequence[Node]) -> Node:
-    """The node whose star raises the sum of degree ** POWER least; links that are there are free."""
+    """Return the node whose star raises the sum of degree ** POWER least; existing links are free."""
     degree = {node: len(overlay.uses[node]) for node in nodes}
     step = {node: _raised(degree[node] + 1) - _raised(degree[node]) for node in nodes}
     total = sum(step.values())

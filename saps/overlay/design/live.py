@@ -1,13 +1,13 @@
-"""A topic-connected overlay that follows its nodes: join, leave, subscribe, unsubscribe, with bounded change.
+"""A topic-connected overlay that adapts to join, leave, subscribe and unsubscribe with bounded change.
 
 Each topic keeps a tree of at most `levels` levels below its root: 1 is a star (topic diameter 2), 2 a two-level tree
-(diameter 4). Trees share links; a link is there while a tree uses it. So, however many nodes there are,
+(diameter 4). Trees share links; a link exists while a tree uses it. So, for any number of nodes,
 
 - a join adds at most one link for each topic of the node, and removes none;
-- a leave removes the node's own links only, and adds at most one for each child the node has in some tree.
+- a leave removes the node's own links only, and adds at most one for each child that the node has in some tree.
 
-Nodes and topics are any hashable values; equal choices go to whoever came first, so the same calls give the same
-overlay. Plain Python: what changes is small.
+Nodes and topics are any hashable values. Among equal choices the first one wins, so the same calls give the same
+overlay. Plain Python is fast enough, as each change is small.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Topic = TypeVar("Topic", bound=Hashable)
 
 
 class Change(NamedTuple, Generic[Node]):
-    """The links to make and to close, each once and in one direction."""
+    """The links to open and to close, each once and in one direction."""
 
     added: list[tuple[Node, Node]]
     removed: list[tuple[Node, Node]]
 
 
 class Tree(Generic[Node]):
-    """One topic's tree. The insertion order of the dictionaries decides between equals."""
+    """One topic's tree. The insertion order of the dictionaries decides between equal choices."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
         self.parent: dict[Node, Node] = {}
-        """Of every node but the root."""
+        """The parent of each node but the root."""
         self.children: dict[Node, dict[Node, None]] = {root: {}}
-        """Of every node."""
+        """The children of each node."""
 
     def depth(self, node: Node) -> int:
-        """Links between `node` and the root."""
+        """Return the number of links between `node` and the root."""
         depth = 0
         while node != self.root:
             node = self.parent[node]
@@ -48,33 +48,33 @@ class Tree(Generic[Node]):
         return depth
 
     def hang(self, node: Node, parent: Node) -> None:
-        """Make `node`, with all below it, a child of `parent`."""
+        """Make `node`, with its subtree, a child of `parent`."""
         self.parent[node] = parent
         self.children[parent][node] = None
         self.children.setdefault(node, {})
 
     def unhang(self, node: Node) -> None:
-        """Take `node`, with all below it, from its parent."""
+        """Detach `node`, with its subtree, from its parent."""
         del self.children[self.parent.pop(node)][node]
 
 
 class LiveOverlay(Generic[Node, Topic]):
-    """The overlay. Every change says which links came and went."""
+    """The overlay. Each operation returns the links that it added and removed."""
 
     def __init__(self, levels: int = 2) -> None:
-        """An overlay without nodes. Raises ValueError unless `levels` is 1 or 2."""
+        """Create an overlay without nodes. Raises ValueError unless `levels` is 1 or 2."""
         if levels not in (1, 2):
             raise ValueError(f"levels must be 1 or 2, not {levels}")
         self.levels = levels
         self.trees: dict[Topic, Tree[Node]] = {}
         self.topics: dict[Node, dict[Topic, None]] = {}
         self.uses: dict[Node, dict[Node, int]] = {}
-        """For each node its neighbours, and how many trees use the link."""
+        """For each node its neighbours, each with the number of trees that use the link."""
         self._journal: dict[frozenset[Node], tuple[Node, Node]] = {}
-        """The links that are there and were not before the change, or the other way round."""
+        """The links that the current change has added or removed so far."""
 
     def join(self, node: Node, topics: Iterable[Topic]) -> Change[Node]:
-        """A new node with its topics. Raises ValueError if it is there already."""
+        """Add a new node with its topics. Raises ValueError if the node is in the overlay already."""
         if node in self.topics:
             raise ValueError(f"{node!r} is in the overlay")
         self.topics[node], self.uses[node] = {}, {}
@@ -83,7 +83,7 @@ class LiveOverlay(Generic[Node, Topic]):
         return self._change()
 
     def leave(self, node: Node) -> Change[Node]:
-        """The node goes, or has gone. Raises KeyError if it is not there."""
+        """Remove a node that leaves or has died. Raises KeyError for an unknown node."""
         for topic in list(self.topics[node]):
             self._exit(node, topic)
         change = self._change()
@@ -91,26 +91,26 @@ class LiveOverlay(Generic[Node, Topic]):
         return change
 
     def subscribe(self, node: Node, topic: Topic) -> Change[Node]:
-        """One topic more for a node of the overlay; no change if it has it. Raises KeyError for an unknown node."""
+        """Add a topic to a node; no change if the node has it. Raises KeyError for an unknown node."""
         if topic not in self.topics[node]:
             self._enter(node, topic)
         return self._change()
 
     def unsubscribe(self, node: Node, topic: Topic) -> Change[Node]:
-        """One topic less; no change if it has it not. Raises KeyError for an unknown node."""
+        """Remove a topic from a node; no change if the node does not have it. Raises KeyError for an unknown node."""
         if topic in self.topics[node]:
             self._exit(node, topic)
         return self._change()
 
     def links(self) -> Iterator[tuple[Node, Node]]:
-        """All links, each once."""
+        """Yield all links, each once."""
         seen: set[Node] = set()
         for node, neighbours in self.uses.items():
             seen.add(node)
             yield from ((node, other) for other in neighbours if other not in seen)
 
     def degree(self, node: Node) -> int:
-        """Links at `node`."""
+        """Return the number of links at `node`. Raises KeyError for an unknown node."""
         return len(self.uses[node])
 
     def _enter(self, node: Node, topic: Topic) -> None:
@@ -136,16 +136,16 @@ class LiveOverlay(Generic[Node, Topic]):
         else:
             del self.trees[topic]
         del tree.children[node]
-        for child in sorted(orphans, key=lambda orphan: not tree.children[orphan]):  # first who must be near the root
+        for child in sorted(orphans, key=lambda orphan: not tree.children[orphan]):  # those with children need the root
             self._hang(tree, child)
 
     def _heir(self, tree: Tree[Node], orphans: list[Node]) -> Node:
-        """The new root: the child that has the least degree when it is linked to all its siblings."""
+        """Return the new root: the child with the least degree after it is linked to all its siblings."""
         siblings = set(orphans)
         return min(orphans, key=lambda node: self.degree(node) - len(self.uses[node].keys() & siblings))
 
     def _hang(self, tree: Tree[Node], node: Node) -> None:
-        """Give `node` the parent that costs least: one it is linked to, else one of the least degree."""
+        """Give `node` the cheapest parent: one that it is linked to, else one of the least degree."""
         deepest = self.levels - (2 if tree.children[node] else 1)
         linked = self.uses[node]
         inner = [tree.root] if deepest == 0 else [tree.root, *tree.children[tree.root]]
@@ -159,7 +159,7 @@ class LiveOverlay(Generic[Node, Topic]):
         self._use(node, parent, -1)
 
     def _use(self, one: Node, other: Node, times: int) -> None:
-        """One tree more, or less, uses the link."""
+        """Count one tree more (`times` 1) or one less (-1) that uses the link."""
         uses = self.uses[one].get(other, 0) + times
         if uses == (1 if times > 0 else 0):
             pair = frozenset((one, other))
@@ -174,7 +174,7 @@ class LiveOverlay(Generic[Node, Topic]):
                 del self.uses[a][b]
 
     def _change(self) -> Change[Node]:
-        """What is different since the last change."""
+        """Return the links changed since the last call, and clear the journal."""
         links, self._journal = list(self._journal.values()), {}
         return Change(
             [(one, other) for one, other in links if other in self.uses[one]],
@@ -183,9 +183,10 @@ class LiveOverlay(Generic[Node, Topic]):
 
 
 def live(interest: Interest, parent: Ints, levels: int) -> LiveOverlay[int, int]:
-    """A designed overlay that lives on: `parent` for each subscription as by `two_level_trees.parents`.
+    """Return a `LiveOverlay` made of a designed overlay.
 
-    For stars, `levels` 1, it is the topic's centre. Raises ValueError if a tree is deeper than `levels`.
+    `parent` is the parent node of each subscription, as computed by `two_level_trees.parents`; for stars (`levels` 1)
+    it is the topic's centre. Raises ValueError if a tree is deeper than `levels`.
     """
     overlay: LiveOverlay[int, int] = LiveOverlay(levels)
     for node in range(interest.nodes):

@@ -1,1 +1,1 @@
-"""Checks of a frame's content, sender and ranges before a machine sees it."""
+"""Checks the content, the sender and the ranges of a frame before a state machine handles it."""

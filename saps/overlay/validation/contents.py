@@ -1,6 +1,6 @@
-"""What a frame carries for clients, against what clients may be given: topics, filters and texts as MQTT has them.
+"""Checks the parts of a frame that are meant for clients: topics, filters and texts must be valid in MQTT.
 
-Whoever encodes a message for a client relies on it. A decoder has seen to the numbers
+The encoder of client packets relies on these checks. The frame decoder has checked the numbers before
 (`saps.overlay.validation.ranges`).
 """
 
@@ -31,13 +31,13 @@ from saps.overlay.frames.sessions import Append, Bequest, Guard
 from saps.topics import subscription_fault, topic_fault
 
 MEMORABLE = 256
-"""Characters of the longest topic of which it is remembered that it is sound: 65,536 of them then take some MiB."""
+"""Longest topic, in characters, whose check is cached: so a cache of 65,536 topics takes a few MiB."""
 LONGEST_TEXT = 0xFFFF
-"""Bytes (MQTT 5.0, section 1.5.4)."""
+"""Limit of a text or of binary data in bytes (MQTT 5.0, section 1.5.4)."""
 
 
 def topic_unsound(topic: str) -> str | None:
-    """Why nobody can have published to it, or None."""
+    """Return why no client can have published to the topic, or None if it is valid."""
     return _remembered(topic) if len(topic) <= MEMORABLE else topic_fault(topic)
 
 
@@ -45,7 +45,7 @@ _remembered = lru_cache(maxsize=1 << 16)(topic_fault)
 
 
 def properties_unsound(properties: Properties) -> str | None:
-    """Why no client can be given them, or None."""
+    """Return why no client can be sent these properties, or None if they are valid."""
     texts = [properties.content_type or "", properties.response_topic or ""]
     texts += [text for pair in properties.user for text in pair]
     if any("\0" in text or len(text.encode()) > LONGEST_TEXT for text in texts):
@@ -58,12 +58,12 @@ def properties_unsound(properties: Properties) -> str | None:
 
 
 def message_unsound(message: Message) -> str | None:
-    """Why it is no message, or None."""
+    """Return why the message is not valid in MQTT, or None."""
     return carried_unsound(message.topic, message.properties)
 
 
 def carried_unsound(topic: str, properties: Properties | None) -> str | None:
-    """The same for its parts."""
+    """Return why a message with this topic and these properties is not valid in MQTT, or None."""
     fault = topic_unsound(topic)
     return properties_unsound(properties) if fault is None and properties is not None else fault
 
@@ -91,7 +91,7 @@ def _result(result: Result) -> str | None:
 
 
 def publish_unsound(frame: Publish) -> str | None:
-    """Why nobody can have published what it carries, or None."""
+    """Return why no broker can have published the frame's content, or None if it is valid."""
     found = fault(frame)
     for part in frame.parts:
         found = found or topic_unsound(part.topic)
@@ -101,7 +101,7 @@ def publish_unsound(frame: Publish) -> str | None:
 
 
 def changes_unsound(changes: Changes) -> str | None:
-    """Why no session can have changed so, or None."""
+    """Return why the changes of a session are not valid in MQTT, or None."""
     found = _first(subscription_fault(subscription.filter) for subscription in changes.subscriptions)
     return found or _first(message_unsound(copy.message) for copy in changes.messages)
 
@@ -119,4 +119,4 @@ UNSOUND: dict[type, Callable[[Any], str | None]] = {
     WantedFilters: lambda frame: _first(subscription_fault(wanted.topic_filter) for wanted in frame.filters),
     MadeUp: lambda frame: _first(map(publish_unsound, frame.bodies)),
 }
-"""For the frames that carry something for clients: why what they carry is no good, or None."""
+"""By type, for all frames with content for clients: a function that returns why the content is invalid, or None."""

@@ -1,7 +1,8 @@
-"""How large what a frame holds may be: the types of its fields. A decoder refuses the rest, and the link ends.
+"""The ranges of numbers in frames, as types of their fields. The decoder refuses other values, and the link ends.
 
-What brokers add to a number of others, and pass on, stays within the same bounds (`MOST_COUNTED`), or has room above
-the greatest that is let in: nobody can have an honest broker say what the next one refuses.
+Brokers add to some numbers and pass them on. Such a sum stays within the same bounds (`MOST_COUNTED`), or the range has
+room above the greatest accepted value. So no sender can make an honest broker send a value that the next broker
+refuses.
 """
 
 from __future__ import annotations
@@ -11,24 +12,24 @@ from typing import Annotated
 from msgspec import Meta
 
 Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-"""Names or counts something of the sender's, or of whoever began the frame."""
+"""A name or count assigned by the sender, or by the broker that began the frame."""
 Stamp = Annotated[int, Meta(ge=0)]
-"""Of a hybrid clock (`saps.overlay.retained.publisher.Clock`)."""
+"""A stamp of a hybrid clock (`saps.overlay.retained.stamps.StampClock`)."""
 Hops = Annotated[int, Meta(ge=0, le=1 << 16)]
 Height = Annotated[int, Meta(ge=1, le=64)]
 """A level of the Skip Graph above 0."""
 Quality = Annotated[int, Meta(ge=0, le=2)]
-"""Of service (MQTT 5.0, section 4.3)."""
+"""A quality of service (MQTT 5.0, section 4.3)."""
 StartStage = Annotated[int, Meta(ge=0, le=2)]
-"""How far the start of a broker is (`saps.overlay.membership.start.Stage`)."""
+"""Stage of a broker's start (`saps.overlay.membership.start.Stage`)."""
 Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
 Delay = Annotated[float, Meta(ge=0.0, le=float(1 << 32))]
-"""Seconds that MQTT can say (5.0, section 3.1.3.2.2)."""
+"""A delay in seconds, within the range of MQTT (5.0, section 3.1.3.2.2)."""
 Given = Annotated[int, Meta(ge=1, le=1 << 25)]
-"""Stands for a broker, or a slice, on one link."""
+"""A link id: stands for a broker or a slice on one link."""
 Meant = Annotated[int, Meta(ge=0, le=1 << 25)]
-"""Such a number; 0 for nothing, where that can be."""
+"""A reference to a link id; 0 for none, where that is allowed."""
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
-"""Of brokers or subscribers."""
+"""A number of brokers or subscribers."""
 MOST_COUNTED = 1 << 40
-"""Larger sums of counts are said to be that."""
+"""Greatest count that is sent; larger sums are sent as this value."""

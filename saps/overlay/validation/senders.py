@@ -1,8 +1,8 @@
-"""What a frame says of its sender, against who has sent it: nobody speaks for another where only its own word counts.
+"""Checks that a frame which speaks for its sender comes from that broker.
 
-Most frames are passed on from broker to broker, so that who hands one over says nothing of who began it. Checked here
-are those that always come from the broker they speak of, and keys, which name their broker and its cluster. The
-identity of the sender itself is a matter of the link (`saps.identity`).
+Most frames are passed on from broker to broker, so the sender on the link says nothing about their origin. These checks
+cover the frames that always come from the broker that they speak of. They also cover keys, which name their broker and
+its cluster. The link verifies the identity of the sender itself (`saps.identity`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Rule = Callable[[BrokerRef, Any, KeyOrder], "str | None"]
 
 
 def key_fault(ref: Ref, order: KeyOrder) -> str | None:
-    """Why a key cannot be that of the broker it is said to be at, or None if it can."""
+    """Return why a key cannot belong to the broker of the reference, or None if it can."""
     key, broker = ref.key, ref.broker
     if key.broker != broker.name:
         return f"a key of {key.broker} at {broker.name}"
@@ -32,7 +32,8 @@ def key_fault(ref: Ref, order: KeyOrder) -> str | None:
 
 
 def check_sender(sender: BrokerRef, frames: list[Frame], order: KeyOrder) -> None:
-    """Raises `ProtocolError` for the first frame that says what its sender, or anybody, cannot say."""
+    """Check frames from one sender, their content included. Raises `ProtocolError` for the first frame that is invalid,
+    or that this sender may not send."""
     rule_of, unsound_of = _RULES.get, UNSOUND.get
     for frame in frames:
         kind = type(frame)
