@@ -1,4 +1,4 @@
-"""The job for ``spark-submit``: ``spark-submit --master ... .../monitoring/__main__.py --source DIR ...``."""
+"""Runs the job under ``spark-submit``: ``spark-submit --master ... .../monitoring/__main__.py --source DIR ...``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """As `saps monitor`, with the master that ``spark-submit`` says."""
+    """Run `saps monitor` with the master of ``spark-submit`` unless the arguments give `--master`."""
     from typer.main import get_command
 
     from monitoring.cli import app

@@ -1,7 +1,7 @@
 """The command `saps monitor`: the Spark job that decides which topics get OpenFlow trees.
 
-Exit status: 0 after an orderly end, 1 if OFGate has not got all decisions or batches fail again and again, 2 for an
-option that cannot be used.
+Exit status: 0 after an orderly end; 1 if OFGate lacks decisions, batches fail repeatedly, or Spark does not start;
+2 for an unusable option or a missing library.
 """
 
 from __future__ import annotations

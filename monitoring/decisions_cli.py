@@ -1,4 +1,4 @@
-"""The command `saps decisions`: what was decided, why, and what other budgets would have changed."""
+"""The command `saps decisions`: shows decisions, their reasons, and the selection under other budgets."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _history(topic: str, tables: list[Table]) -> Shown:
 
 
 def _audit(tables: list[Table], limit: int) -> Shown:
-    """The last account of each tree of the history, and their sums."""
+    """Return a table of the last account of each tree in the history, with the sums of all as its footer."""
     last: dict[tuple[str, int], Decision] = {}
     begun: dict[str, int] = {}
     for table in tables:

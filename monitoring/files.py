@@ -1,7 +1,7 @@
-"""Folders by path or URI: of this machine, or of a file system that Arrow reaches (S3, HDFS, GCS).
+"""Folders by path or URI: on this machine, or in a file system that Arrow reaches (S3, HDFS, GCS).
 
-`Folder` is what the job keeps its small files in, and reads counts from. Spark reads and writes the large ones by its
-own file systems, under the same place: `Folder.uri` is how Spark is to call it.
+The job keeps its small files in a `Folder` and reads counts from one. Spark reads and writes the large files of the
+same folder through its own file systems, under the name that `Folder.uri` returns.
 """
 
 from __future__ import annotations
@@ -18,52 +18,58 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 S3 = ("s3", "s3a", "s3n")
-"""Schemes of one store: Arrow says s3, Hadoop s3a."""
+"""Schemes of the same store: Arrow calls it s3, Hadoop s3a."""
 
 
 class Names(NamedTuple):
-    """What is in a folder."""
+    """The names directly inside a folder, without its path."""
 
     files: set[str]
     folders: set[str]
 
 
 class Folder(Protocol):
-    """A folder and what is below it; names are relative, with slashes. All raise OSError, `FileNotFoundError` for what
-    is not there."""
+    """A folder and everything below it.
+
+    Names are relative to the folder and use slashes. All methods raise OSError, and `FileNotFoundError` for a missing
+    file."""
 
     def __str__(self) -> str: ...
 
     def uri(self, name: str = "") -> str:
-        """How Spark calls a place in it."""
+        """Return the URI by which Spark addresses a file or folder in this folder."""
 
     def local(self, name: str) -> Path | None:
-        """The path of a file on this machine, None if it is elsewhere."""
+        """Return the path of a file on this machine, or None if the folder is elsewhere."""
 
     def changed(self, name: str = "") -> int | None:
-        """When a name was last added to a folder or taken away, in ns; None: the file system does not say."""
+        """Return when a name was last added to or removed from a folder, in ns.
+
+        Returns None if the file system does not record it."""
 
     def names(self, name: str = "", kinds: bool = True) -> Names:
-        """What is in a folder; nothing if it is not there. Without `kinds` all may be among the files."""
+        """Return the names in a folder; empty for a missing folder below this one.
+
+        Without `kinds`, `Names.files` may also hold the names of folders, which saves one query for each name."""
 
     def read(self, name: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
 
     def write(self, name: str, content: bytes) -> None:
-        """Make or replace a file: it is there complete, or not at all. Folders above it are made."""
+        """Create or replace a file and the folders above it. Readers see the file complete or not at all."""
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all in it, if it is there."""
+        """Delete a file, or a folder with everything in it. A missing name is no error."""
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """The rows of a Parquet file, or of a folder of them."""
+        """Return the rows of a Parquet file or of a folder of Parquet files. `columns` None: all columns."""
 
     def measured(self, name: str) -> tuple[int, int]:
-        """Bytes and rows of a Parquet file."""
+        """Return the size in bytes and the number of rows of a Parquet file."""
 
 
 class LocalFolder:
-    """A `Folder` of this machine. What is written outlives a loss of power."""
+    """A `Folder` on this machine. Written files survive a loss of power."""
 
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
@@ -120,15 +126,17 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A `Folder` of a file system of Arrow's."""
+    """A `Folder` in one of Arrow's file systems."""
 
     def __init__(self, system: Any, root: str, uri: str) -> None:
-        """`system`: a `pyarrow.fs.FileSystem`; `root`: path in it; `uri`: the same for Spark."""
+        """`system` is a `pyarrow.fs.FileSystem`, `root` the folder's path in it, and `uri` the folder's URI for
+        Spark."""
         self._system = system
         self._root = root.rstrip("/")
         self._uri = uri.rstrip("/")
         self._replaces = system.type_name in ("s3", "gcs", "abfs")
-        """A file appears when it is closed: of others it must be renamed."""
+        """Whether the file system shows a file only once it is closed. In others the file is written under another
+        name and renamed."""
 
     def __str__(self) -> str:
         return self._uri
@@ -191,15 +199,17 @@ class RemoteFolder:
 
 
 def shown(place: str) -> str:
-    """A path or URI as people may see it: without the key that may be in it."""
+    """Return a path or URI fit for display: without credentials and query."""
     parts = urlsplit(place)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else place
 
 
 def folder_of(place: str | Path) -> Folder:
-    """A folder by its path or URI: ``/var/lib/x``, ``file:///var/lib/x``, ``s3://bucket/x`` (``s3a`` is the same;
-    ``?endpoint_override=HOST:PORT&scheme=http`` for MinIO), ``hdfs://HOST:PORT/x``, ``gs://bucket/x``. Credentials are
-    those of the environment. Raises ValueError for what is no such URI, OSError if it cannot be reached."""
+    """Return the folder at a path or URI.
+
+    Accepts ``/var/lib/x``, ``file:///var/lib/x``, ``s3://bucket/x`` (``s3a`` is the same;
+    ``?endpoint_override=HOST:PORT&scheme=http`` for MinIO), ``hdfs://HOST:PORT/x`` and ``gs://bucket/x``. Credentials
+    come from the environment. Raises ValueError for any other URI, and OSError if the folder cannot be reached."""
     text = str(place)
     if "://" not in text:
         return LocalFolder(Path(text))
@@ -219,7 +229,7 @@ def folder_of(place: str | Path) -> Folder:
 
 
 def write_table(folder: Folder, name: str, table: pa.Table) -> None:
-    """Write a Parquet file. Raises OSError."""
+    """Write `table` as the Parquet file `name`, compressed by zstd. Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

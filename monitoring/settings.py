@@ -1,4 +1,4 @@
-"""The settings of `saps monitor` (``[monitor]``), and everything the decisions depend on, in one value.
+"""The settings of `saps monitor` (``[monitor]``), and `Rules`: everything the decisions depend on, in one value.
 
 The job, OFGate's own decider and the replay take the same `Rules`.
 """
@@ -21,12 +21,12 @@ from saps.config.knobs import knob
 from saps.config.sources_io import Program
 
 LEAST_SKEW = 1000
-"""Milliseconds by which synchronised clocks may differ, however short the lateness is."""
+"""Difference in milliseconds that synchronised clocks may always have, however short the lateness is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How it is decided."""
+    """All parameters of the decisions."""
 
     pace: Pace = field(default_factory=Pace)
     weights: Weights = field(default_factory=Weights)
@@ -34,21 +34,24 @@ class Rules:
     memory: Memory = DEFAULT_MEMORY
     network: Network = field(default_factory=Network)
     lateness: int = 120_000
-    """Milliseconds that rows may come late: a window is closed when the brokers' clocks, by their median, are so far
-    beyond its end. Longer costs that delay of every decision; shorter loses rows of slow writers."""
+    """Milliseconds that rows may come late. A window closes when the median of the brokers' clocks is this far beyond
+    its end. A longer lateness delays every decision; a shorter one loses rows of slow writers."""
     most: int = 50_000
-    """Candidates handed to the selection, the best for their room."""
+    """Most candidates for new trees that the selection gets: those with the highest density (`decider.density`)."""
 
     @property
     def skew(self) -> int:
-        """Milliseconds that a broker's clock may be ahead of this machine's before its rows are refused: so far ahead
-        it closes no window early, for windows close so much later."""
+        """Most milliseconds that a broker's clock may be ahead of this machine's; rows further ahead are refused.
+
+        A clock within the lateness closes no window early, because windows close that much later."""
         return max(self.lateness, LEAST_SKEW)
 
 
 def rules_for(interval: float, rules: Rules | None = None) -> Rules:
-    """Rules fit for brokers that count in intervals of so many seconds: a window is one interval, or a few of short
-    ones are not waited for long."""
+    """Return rules for brokers that count in intervals of `interval` seconds.
+
+    A window is one interval, the lateness half of one, and the dwell time three. Everything else is as in `rules`, or
+    by default."""
     milliseconds = int(interval * 1000)
     given = rules or Rules()
     return replace(
@@ -60,7 +63,9 @@ def rules_for(interval: float, rules: Rules | None = None) -> Rules:
 
 
 def duration(text: str) -> float:
-    """``60``, ``60s``, ``5m``, ``1h`` in seconds. Raises ValueError."""
+    """Return the seconds of a text such as ``60``, ``60s``, ``5m`` or ``1h``.
+
+    Raises ValueError for any other text, and for a time that is not positive or exceeds 7 days."""
     number, unit = (text[:-1], text[-1]) if text and text[-1] in "smh" else (text, "s")
     value = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
     if not 0 < value <= 7 * 86_400:
@@ -69,7 +74,9 @@ def duration(text: str) -> float:
 
 
 def lake_fault(text: str) -> str | None:
-    """Why `text` does not say where tables are (`monitoring.decisions.tables_io.lake_of`), or None if it does."""
+    """Return why `text` names no place for tables (`monitoring.decisions.tables_io.lake_of`), or None if it does.
+
+    An empty text is no fault."""
     kind, _, place = text.partition(":")
     if text and (kind not in ("delta", "iceberg") or not place or "?" in place):
         return f"{text!r} is not delta:URI or iceberg:NAMESPACE"
@@ -77,7 +84,7 @@ def lake_fault(text: str) -> str | None:
 
 
 def budget_fault(text: str) -> str | None:
-    """Why `text` is no budget of a switch, or None if it is one."""
+    """Return why `text` is no budget of a switch, or None if it is one."""
     try:
         parse_budget(text)
     except ValueError as error:
@@ -234,11 +241,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = "info"
 
     def place(self) -> str:
-        """Where the state is."""
+        """Return the path or URI of the job's state."""
         return self.state or str(Path(self.source).absolute().parent / "monitor")
 
     def rules(self) -> Rules:
-        """How it is decided. Raises SettingError if the file of the network cannot be used."""
+        """Return the rules that these settings give. Raises SettingError if the network file cannot be used."""
         try:
             known = read_network(self.network) if self.network is not None else Network()
         except (ValueError, OSError) as error:

@@ -1,1 +1,1 @@
-"""The brokers' counts: files taken in, checked, summed by window; made-up traffic for tests."""
+"""Takes in the brokers' counts, checks them and sums them by window. Also generates synthetic traffic for tests."""

@@ -1,7 +1,8 @@
-"""Counts in a directory and in those in it, on this machine or in a file system that Arrow reaches.
+"""Reads counts from a directory and its subdirectories, on this machine or in a file system that Arrow reaches.
 
-A look costs what is new, not what was ever kept: only directories of days whose windows are open are listed, and only
-when they have changed, where the file system says so. A ledger in the job's state has the names that were taken.
+The cost of a look depends on the new files, not on all files ever kept. A look lists only directories of days whose
+windows may still be open. Where the file system records changes, it lists only changed directories. A ledger in the
+job's state holds the names of the files that were taken.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from monitoring.decisions.store import Store
 from monitoring.files import folder_of
 
 REST = 200.0
-"""After a look that took a second of processor, so many seconds pass before the next."""
+"""Pause before the next look, in seconds for each second of processor time that the last look took."""
 PARTS = 100
-"""Files of one directory's ledger, after which they become one."""
+"""Most files in one directory's ledger; with more, they are joined into one."""
 DAY = 86_400_000
 _IS_DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _ROOT = "@"
-"""In the place of a directory's name: the source itself. No quoted name is the same."""
+"""Name of the source itself in the ledger. No quoted name of a directory equals it."""
 
 
 @dataclass(slots=True)
@@ -33,36 +34,37 @@ class _Place:
     """A directory of the source."""
 
     path: str
-    """In the source."""
+    """Path in the source, with a slash at its end; empty for the source itself."""
     ledger: str
-    """In the state."""
+    """Path of the directory's ledger in the state."""
     taken: set[str] = field(default_factory=set)
-    """Names of its files that were taken, or put into quarantine."""
+    """Names of the directory's files that were taken or put into quarantine."""
     parts: list[int] = field(default_factory=list)
-    """The numbers of its ledger's files."""
+    """Numbers of the ledger's files, ascending."""
     changed: int | None = -1
-    """Its time of change at the last look, in ns."""
+    """Time of the directory's last change as seen at the last look, in ns; None if the file system records none."""
     settled: bool = False
-    """It was listed again after that: what came within the same tick of the file system's clock was seen."""
+    """Whether the directory was listed again since that change. The second list shows files that came within the same
+    tick of the file system's clock."""
 
 
 class Directory:
-    """A `Source`."""
+    """A `monitoring.counts.sources.Source` of files in a directory and its direct subdirectories."""
 
     def __init__(self, place: str | Path, store: Store) -> None:
-        """Raises OSError, ValueError."""
+        """`place` is a path or URI; `store` keeps the ledger. Raises the errors of `monitoring.files.folder_of`."""
         self._folder = folder_of(place)
         self._store = store
         self._places: dict[str, _Place] = {}
         self._directories: set[str] = set()
         self._again = 0.0
-        """Before then (monotonic clock) nothing is looked for."""
+        """Earliest time of the next look, on the monotonic clock."""
 
     def __str__(self) -> str:
         return str(self._folder)
 
     def look(self) -> list[Found]:
-        """The files that are new, by the begin of their intervals; none before it is time."""
+        """Return the new files, ordered by the beginning of their intervals; nothing during the pause (`REST`)."""
         if time.monotonic() < self._again:
             return []
         begun = time.thread_time()
@@ -71,15 +73,15 @@ class Directory:
         return sorted(found, key=lambda each: (_begin(each.name), each.name))
 
     def content(self, found: Found) -> bytes:
-        """Raises OSError."""
+        """Return the content of a file. Raises OSError."""
         return self._folder.read(f"{found.key.path}{found.name}")
 
     def local(self, found: Found) -> Path | None:
-        """Its path, if it is a file of this machine."""
+        """Return the file's path if it is on this machine, else None."""
         return self._folder.local(f"{found.key.path}{found.name}")
 
     def taken(self, found: Sequence[Found]) -> None:
-        """Note them in the ledger."""
+        """Note the files in the ledger, so that no later look returns them."""
         each: dict[str, tuple[_Place, list[str]]] = {}
         for file in found:
             each.setdefault(file.key.ledger, (file.key, []))[1].append(file.name)
@@ -90,16 +92,16 @@ class Directory:
                 self._join(place)
 
     def drained(self) -> bool:
-        """A look finds all there is."""
+        """Return True: one look finds every file."""
         return True
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: a directory holds no connection."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def _look(self) -> list[Found]:
-        """Raises OSError if the source cannot be read."""
+        """Return the new files in any order. Raises OSError if the source cannot be read."""
         found = []
         root = self._place(_ROOT, "")
         changed = self._changed(root)  # raises OSError
@@ -115,7 +117,7 @@ class Directory:
             try:
                 if self._changed(place):
                     found += self._new(place, self._folder.names(name, kinds=False).files)
-            except OSError:  # it has just been deleted
+            except OSError:  # the directory has just been deleted
                 continue
         self._forget(first)
         return found
@@ -130,7 +132,7 @@ class Directory:
         return self._places[name]
 
     def _changed(self, place: _Place) -> bool:
-        """Whether a directory may have new files. Raises OSError."""
+        """Return whether a directory may have new files, and note its time of change. Raises OSError."""
         changed = self._folder.changed(place.path)
         if changed is not None and changed == place.changed and place.settled:
             return False
@@ -138,7 +140,9 @@ class Directory:
         return True
 
     def _new(self, place: _Place, names: set[str]) -> list[Found]:
-        """The files of a directory that were not taken."""
+        """Return the files of a directory that were not taken, and drop the names of deleted files.
+
+        The ledger is rewritten when deleted names outnumber the others by 1000."""
         gone = place.taken - names
         place.taken -= gone
         if len(gone) > len(place.taken) + 1000:
@@ -154,7 +158,8 @@ class Directory:
         place.parts.append(number)
 
     def _join(self, place: _Place) -> None:
-        """One file in the place of many: first it, then they go."""
+        """Replace the ledger's files by a single one. The new file is written before the old ones are deleted, so a
+        crash loses no name."""
         before = list(place.parts)
         self._note(place, sorted(place.taken))
         for number in before:
@@ -162,7 +167,7 @@ class Directory:
         place.parts = place.parts[-1:]
 
     def _forget(self, first: str) -> None:
-        """The ledgers of days that are over."""
+        """Delete the ledgers of days before `first`."""
         for name in self._store.folder.names("taken", kinds=False).files:
             if _IS_DAY.fullmatch(name) and name < first:
                 self._store.folder.delete(f"taken/{name}")
@@ -174,12 +179,12 @@ def _counts(name: str) -> bool:
 
 
 def _begin(name: str) -> int:
-    """Of the interval that a file tells of; 0 if its name does not say."""
+    """Return the beginning of a file's interval as its name gives it, or 0 if it gives none."""
     begin = name.removesuffix(".parquet").rpartition("-")[2]
     return int(begin) if begin.isascii() and begin.isdecimal() and len(begin) < 20 else 0
 
 
 def _first_day(closed: int) -> str:
-    """The first day that is looked at: that before the one in which the last closed window ends."""
+    """Return the first day to look at (ISO 8601): the day before the one in which the last closed window ends."""
     at = datetime.datetime.fromtimestamp(max(0, closed - DAY) / 1000, datetime.UTC)
     return at.strftime("%Y-%m-%d")

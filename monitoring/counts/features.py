@@ -1,6 +1,6 @@
-"""A window of one topic: what all brokers together counted, and where its brokers are.
+"""A window of one topic: the sums of all brokers' counts, and the places of the topic's brokers.
 
-Sums are of integers, so their order does not matter, and Spark, which has none, sums to the same.
+All sums are of integers, so their order does not matter. Spark sums in no fixed order and gets the same.
 """
 
 from __future__ import annotations
@@ -12,41 +12,43 @@ from typing import NamedTuple
 from saps.statistics import REST, Row
 
 SITES = "|"
-"""Between the sites of a `Window.sites`; between the parts of one stands a colon. Clusters have neither."""
+"""Separator of the sites in `Window.sites`. A colon separates the parts of a site. Names of clusters have neither."""
 
 
 class Window(NamedTuple):
-    """One topic in one window. All but `topic` and `sites` are integers."""
+    """One topic in one window. All fields but `topic` and `sites` are integers."""
 
     topic: str
     start: int
-    """ms since 1970."""
+    """Beginning of the window in ms since 1970."""
     messages: int
-    """Published by clients, at all brokers."""
+    """Messages that clients published at all brokers."""
     bytes: int
-    """Their payload."""
+    """Payload of those messages in bytes."""
     copies: int
-    """Copies that ALM sent from one cluster to another; 0 if no other cluster is known to want the messages: a copy
-    sent at the end of one window and received in the next is no waste that a tree would save."""
+    """Copies that ALM sent from one cluster to another. It is 0 if no other cluster is known to want the messages: a
+    copy sent at the end of one window and received in the next is no waste that a tree would save."""
     by_tree: int
     """Publications that left by a tree."""
     up: int
-    """Messages that somebody in another cluster than the publisher's wanted."""
+    """Messages that a cluster other than the publisher's wanted."""
     far: int
-    """Sum over the messages of the other clusters with members: the least number of copies without a tree."""
+    """Other clusters with members, summed over the messages: the least number of copies without a tree."""
     reach: int
-    """Sum over the messages of the other brokers reached."""
+    """Other brokers reached, summed over the messages."""
     joins: int
+    """Brokers that became members."""
     leaves: int
-    """Brokers that became members, and that ceased to be."""
+    """Brokers that ceased to be members."""
     senders: int
     """Brokers at which clients publish."""
     members: int
     """Brokers with subscribers."""
     priority: int
+    """Highest priority in any row of the topic, 0 to 7."""
     sites: str
-    """``cluster:members:senders`` of each cluster, ascending, joined by `SITES`; senders that are members too count as
-    members only."""
+    """``cluster:members:senders`` of each cluster, ascending, joined by `SITES`. A sender that is also a member counts
+    as a member only."""
 
 
 class Site(NamedTuple):
@@ -55,28 +57,30 @@ class Site(NamedTuple):
     cluster: str
     members: int
     senders: int
-    """Brokers that only send."""
+    """Brokers that send and are not members."""
 
 
 def sites_of(text: str) -> list[Site]:
-    """The inverse of `Window.sites`."""
+    """Parse a text as in `Window.sites`. An empty text has no sites."""
     parts = [part.split(":") for part in text.split(SITES) if part]
     return [Site(cluster, int(members), int(senders)) for cluster, members, senders in parts]
 
 
 def window_of(row: Row, length: int) -> int:
-    """In which window a row counts: that of its interval's middle. Returns its begin; both in ms since 1970."""
+    """Return the beginning of the window in which a row counts, in ms since 1970.
+
+    A row counts in the window that holds the middle of its interval. `length` is the window's length in ms."""
     middle = row.start + int(row.seconds * 500)
     return middle // length * length
 
 
 def end_of(row: Row) -> int:
-    """When a row's interval ended, ms since 1970."""
+    """Return the end of a row's interval in ms since 1970."""
     return row.start + int(row.seconds * 1000)
 
 
 class _Cluster:
-    """What the brokers of one cluster counted."""
+    """Sums over the brokers of one cluster."""
 
     __slots__ = ("messages", "publishing", "subscribing")
 
@@ -87,8 +91,10 @@ class _Cluster:
 
 
 def windows(rows: Iterable[Row], length: int) -> list[Window]:
-    """The windows of `length` ms in which these rows count and something was published, ascending by (start, topic). A
-    row that is given twice counts once. `sums.windows` is the same of columns."""
+    """Return the windows of `length` ms with published messages, ascending by (start, topic).
+
+    A row that is given twice counts once. Rows of the topic `REST` are ignored. `sums.windows` does the same with
+    columns."""
     once = {(row.broker, row.incarnation, row.start, row.topic): row for row in rows if row.topic != REST}
     groups: dict[tuple[int, str], list[Row]] = defaultdict(list)
     for row in once.values():

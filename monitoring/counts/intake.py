@@ -1,9 +1,9 @@
-"""The brokers' files: checked row by row, and taken into the job's inbox, each once.
+"""Checks the brokers' files row by row and takes each once into the job's inbox.
 
-A file that is not what it should be goes into quarantine: it is named in the log, and a note beside it says what is
-wrong. Of a file with rows that cannot be (`limits`) only these go there; the others count. Spark reads the inbox only,
-so a source that cannot be reached, or a file that vanishes, stops nothing. Small files become one in the inbox: Spark
-notes each of these for ever.
+A malformed file goes into quarantine: the log names it, and a note beside it gives the reason. If a file has impossible
+rows (`limits`), only these rows go into quarantine; the others count. Spark reads only the inbox, so an unreachable
+source or a vanished file stops nothing. The intake joins small files, because Spark notes each file of the inbox for
+ever.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from saps.statistics.files_io import VERSION_KEY, arrow_schema
 logger = logging.getLogger(__name__)
 
 TOGETHER = 100_000
-"""Rows in a file of the inbox, about. A whole file with as many is linked."""
+"""Approximate rows in a file of the inbox. A sound file with at least as many is hard-linked, not copied."""
 AT_ONCE = 2000
-"""Files read in one look at most: then the job goes on meanwhile."""
+"""Most files read in one `Intake.take`. The job works between two calls."""
 PATIENCE = 60.0
-"""Seconds that `--once` waits for a stream that cannot be reached, or has nothing yet."""
+"""Seconds that `--once` waits for a stream that cannot be reached or has sent nothing yet."""
 
 
 class Intake:
@@ -41,13 +41,15 @@ class Intake:
         self._source = source
         self._store = store
         self._found: list[Found] = []
-        """Files that wait to be read."""
+        """Files found at the last look and not read yet."""
         self._reachable = True
         self.read = self.bad_files = self.bad_rows = 0
-        """Files read by this process, those put into quarantine, and the rows of others that were."""
+        """Files that this process read; files put into quarantine; rows of other files put into quarantine."""
 
     def take_all(self) -> int:
-        """`take` until nothing is left. Returns how many files had rows that count."""
+        """Call `take` until the source has nothing more. Returns the number of files with valid rows.
+
+        A source that is not drained is given up after `PATIENCE` seconds without such a file."""
         total, give_up = 0, time.monotonic() + PATIENCE
         while True:
             good = self.take()
@@ -58,8 +60,9 @@ class Intake:
                 return total
 
     def take(self) -> int:
-        """Take what is new, `AT_ONCE` files at most. Returns how many files had rows that count. A source that cannot
-        be read is said once."""
+        """Take at most `AT_ONCE` new files. Returns the number of files with valid rows.
+
+        A source that cannot be read is logged once, and the call returns 0."""
         if not self._found:
             try:
                 self._found = self._source.look()
@@ -71,7 +74,7 @@ class Intake:
         return self._take(now)
 
     def finished(self, names: Iterable[str]) -> None:
-        """These files of the inbox have been read, and will not be again."""
+        """Delete these files from the inbox. The caller must have committed the batch that read them."""
         for name in names:
             self._store.folder.delete(f"inbox/{name}")
 
@@ -81,9 +84,9 @@ class Intake:
         for number, file in enumerate(files):
             try:
                 table, whole = self._check(file)
-            except FileNotFoundError:  # its broker has just deleted it
+            except FileNotFoundError:  # the broker has just deleted the file
                 continue
-            except OSError as error:  # the source is away: what is left is read when it is back
+            except OSError as error:  # the source is away: the remaining files are read once it is back
                 self._say(error)
                 self._found = files[number:] + self._found
                 break
@@ -104,7 +107,9 @@ class Intake:
         return good
 
     def _check(self, file: Found) -> tuple[pa.Table | None, bool]:
-        """The rows of a file that count, if any, and whether these are all it has. Raises OSError."""
+        """Return the valid rows of a file (None if it has none), and whether they are all its rows.
+
+        Puts the file or its impossible rows into quarantine. Raises OSError."""
         try:
             table = self._read(file)
         except ValueError as error:
@@ -125,8 +130,9 @@ class Intake:
         return (good.cast(arrow_schema()) if len(good) else None), False
 
     def _read(self, file: Found) -> pa.Table:
-        """All rows of a file of counts. Raises OSError if it cannot be had, ValueError for what is none, with the
-        reason."""
+        """Return all rows of a file of counts.
+
+        Raises OSError if the source cannot be read, and ValueError with the reason for a malformed file."""
         wanted, path = arrow_schema(), self._source.local(file)
         content = path if path is not None else pa.BufferReader(self._source.content(file))
         try:
@@ -137,7 +143,7 @@ class Intake:
             table.validate(full=True)
         except FileNotFoundError:
             raise
-        except pa.ArrowInvalid as error:  # is a ValueError
+        except pa.ArrowInvalid as error:  # a subclass of ValueError
             raise ValueError(f"cannot be read as Parquet: {_first_line(error)}") from None
         except (pa.ArrowException, OSError) as error:
             raise ValueError(f"cannot be read as Parquet: {_first_line(error)}") from None
@@ -151,8 +157,10 @@ class Intake:
         self._store.folder.write(f"quarantine/{file.name}.txt", f"{file.where}: {reason}\n".encode())
 
     def _admit(self, pending: list[tuple[Found, pa.Table, bool]], noted: list[Found]) -> None:
-        """Put rows into the inbox, and note the files. Killed between the two it takes them again: a row that comes
-        twice counts once."""
+        """Put rows into the inbox, then confirm the files to the source.
+
+        A process killed between the two steps takes the same files again. That is harmless, because a repeated row
+        counts once."""
         if pending:
             to = f"inbox/{time.time_ns()}-{secrets.token_hex(4)}.parquet"
             file, _, whole = pending[0]
@@ -162,7 +170,7 @@ class Intake:
             self._source.taken(noted)
 
     def _linked(self, file: Found, name: str) -> bool:
-        """The same file under another name in the state. False if it is on another disk or machine."""
+        """Hard-link a file into the state under `name`. Returns False if it is on another disk or machine."""
         source, to = self._source.local(file), self._store.folder.local(name)
         if source is None or to is None:
             return False

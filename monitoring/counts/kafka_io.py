@@ -1,7 +1,7 @@
-"""Counts from a Kafka topic: each message is one file of counts, as brokers publish them under `$SYS/saps/counts`.
+"""Reads counts from a Kafka topic: each message is a file of counts as brokers publish them under `$SYS/saps/counts`.
 
-Offsets are committed after the rows are in the job's inbox. What was not committed comes again; a row that comes twice
-counts once.
+The source commits offsets after the rows are in the job's inbox. Uncommitted messages come again; a repeated row counts
+once.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from monitoring.counts.sources import Access, Found
 logger = logging.getLogger(__name__)
 
 GROUP = "saps-monitor"
-"""Of consumers, unless the options say another."""
+"""The consumer group, unless the options name another."""
 AT_ONCE = 500
-"""Messages in one look."""
+"""Most messages in one look."""
 WAIT = 0.5
-"""Seconds that a look waits for them at most."""
+"""Most seconds that a look waits for messages."""
 DAY = 86_400_000
 
 
 class Kafka:
-    """A `monitoring.counts.sources.Source`."""
+    """A `monitoring.counts.sources.Source` that consumes one Kafka topic."""
 
     def __init__(self, servers: str, topic: str, access: Access) -> None:
-        """`servers`: ``HOST:PORT``, with commas. Raises OSError if the file of options cannot be read, ValueError for
-        an option that librdkafka does not know."""
+        """Subscribe to `topic` at `servers`, a list of ``HOST:PORT`` separated by commas.
+
+        Raises OSError if the options file cannot be read, and ValueError for an option that librdkafka does not
+        know."""
         self._name = f"kafka://{servers}/{topic}"
         self._topic = topic
         self._ended: set[int] = set()
-        """Partitions that were read to their ends."""
+        """Numbers of the partitions that were read to their ends."""
         self._fault = ""
         options = {"group.id": GROUP, "auto.offset.reset": "earliest", "max.poll.interval.ms": DAY}
         options |= _options(access.options) if access.options is not None else {}
@@ -49,7 +51,7 @@ class Kafka:
         return self._name
 
     def look(self) -> list[Found]:
-        """The messages that have come. Raises OSError if no server answers, or there is no such topic."""
+        """Return the messages that have come. Raises OSError if no server answers or the topic does not exist."""
         found = []
         for message in self._consumer.consume(AT_ONCE, WAIT):
             error, partition = message.error(), message.partition()
@@ -67,29 +69,29 @@ class Kafka:
         return found
 
     def content(self, found: Found) -> bytes:
-        """The message."""
+        """Return the message's value."""
         return found.key.value() or b""
 
     def local(self, found: Found) -> Path | None:
-        """It is no file."""
+        """Return None: a message is no file."""
         return None
 
     def taken(self, found: Sequence[Found]) -> None:
-        """Commit the offsets behind them."""
+        """Commit the offsets after these messages. A failed commit is logged; its messages come again."""
         behind = {file.key.partition(): file.key.offset() + 1 for file in found}
         try:
             offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in behind.items()]
             self._consumer.commit(offsets=offsets, asynchronous=False)
-        except KafkaException as error:  # they come again, and count once
+        except KafkaException as error:  # the messages come again; their rows count once
             logger.warning("%s: offsets are not committed: %s", self._name, error.args[0].str())
 
     def drained(self) -> bool:
-        """All partitions were read to their ends."""
+        """Return whether all assigned partitions were read to their ends."""
         assigned = {part.partition for part in self._consumer.assignment()}
         return bool(assigned) and assigned <= self._ended
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the consumer group."""
         self._consumer.close()
 
     def _failed(self, error: KafkaError) -> None:
@@ -97,7 +99,7 @@ class Kafka:
 
 
 def _options(file: Path) -> dict[str, str]:
-    """Raises OSError, ValueError."""
+    """Read the options file: ``name=value`` on each line. Raises OSError, and ValueError for another line."""
     found = {}
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if line.strip() and not line.lstrip().startswith("#"):

@@ -1,7 +1,7 @@
-"""What a row of counts can be: between which bounds its numbers lie, and what its names must not hold.
+"""Checks rows of counts: the bounds of their numbers, and the characters of their names.
 
-One row beyond them would stop the job for good: the sum of a window overflows, or a cluster's name divides the list of
-sites elsewhere. `faults` looks at a whole Arrow table, `fault` at one row; they say the same.
+One row beyond these limits would stop the job for good. The sum of a window would overflow, or a cluster's name would
+split the list of sites at the wrong place. `fault` checks one row, `faults` a whole Arrow table; they agree.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _YEAR_10000 = 253_402_300_800_000
 _WEEK = 7 * 86_400
 _COUNT, _BYTES, _BROKERS = 10**11, 10**15, 10**5
-"""In one row. A message's reach is summed (messages x brokers): 900 rows at both bounds fit 64 bits."""
+"""Bounds within one row. The reach is a sum of messages x brokers; 900 rows at both bounds fit in 64 bits."""
 BOUNDS: Mapping[str, tuple[int, int]] = {
     "incarnation": (0, 2**63 - 1),
     "start": (0, _YEAR_10000),
@@ -38,7 +38,7 @@ BOUNDS: Mapping[str, tuple[int, int]] = {
     "leaves": (0, _COUNT),
     "missed": (0, _COUNT),
 }
-"""Least and largest value of each number."""
+"""Least and largest value of each number in a row."""
 _NAMES: Mapping[str, Callable[[str], str | None]] = {
     "broker": lru_cache(4096)(name_fault),
     "cluster": lru_cache(4096)(cluster_fault),
@@ -47,7 +47,7 @@ _KINDS = get_type_hints(Row)
 
 
 def fault(row: Row) -> str | None:
-    """Why a row cannot be, None if it can."""
+    """Return why a row is impossible, or None if it is valid."""
     for name, kind in _KINDS.items():
         value: Any = getattr(row, name)
         if value is None:
@@ -62,7 +62,7 @@ def fault(row: Row) -> str | None:
 
 
 def faults(table: pa.Table) -> dict[int, str]:
-    """The rows that cannot be, by number, each with the first reason. The table has a file's columns and types."""
+    """Return the first fault of each impossible row, by row number. The table has the columns and types of a file."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""Counts straight from the mesh: a shared subscription to `$SYS/saps/counts` at any of its brokers.
+"""Receives counts from the mesh by a shared subscription to `$SYS/saps/counts` at any broker.
 
-A message is acknowledged when its rows are in the job's inbox; the session outlives the job for a day, so what comes
-meanwhile waits at the broker. Jobs that run at the same time would each get a part of the counts: run one.
+The source acknowledges a message when its rows are in the job's inbox. The session outlives the job for a day, and the
+broker queues messages meanwhile. Run only one job: several at a time would each get a part of the counts.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ FILTER = f"$share/saps-monitor/{COUNTS}"
 EXPIRY = 86_400
 """Seconds for which the broker keeps messages while the job is away."""
 UNTAKEN = 1000
-"""Messages that are not acknowledged, at most: some 100 KiB each at the most."""
+"""Most unacknowledged messages. A message has about 100 KiB at most."""
 QUIET = 2.0
-"""Seconds without a message after which `--once` ends."""
+"""Seconds without a message after which the source counts as drained and `--once` ends."""
 
 
 class Mqtt:
-    """A `monitoring.counts.sources.Source`."""
+    """A `monitoring.counts.sources.Source` that subscribes at a broker."""
 
     def __init__(self, host: str, port: int, access: Access, sealed: bool, state: str) -> None:
-        """`state`: where the job keeps its state, which names the session. Raises OSError for a certificate that cannot
-        be read."""
+        """Connect to the broker in the background.
+
+        `sealed` selects TLS. `state` is the path or URI of the job's state; the client identifier, and so the session,
+        derives from it. Raises OSError for an unreadable certificate."""
         self._name = f"mqtt{'s' * sealed}://{host}:{port}"
         self._come: deque[Found] = deque()
         self._fault: str | None = "not connected yet"
         self._connection = 0
-        """Counts connections: a message is acknowledged on that which brought it."""
+        """Number of connections so far. A message is acknowledged only on the connection that brought it."""
         self._last = time.monotonic()
         name = f"saps-monitor-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
         self._client = client = Client(CallbackAPIVersion.VERSION2, name, protocol=MQTTv5, manual_ack=True)
@@ -64,35 +66,35 @@ class Mqtt:
         return self._name
 
     def look(self) -> list[Found]:
-        """The messages that have come. Raises OSError while there is no connection."""
+        """Return the messages that have come. Raises OSError without messages while there is no connection."""
         found = [self._come.popleft() for _ in range(len(self._come))]
         if self._fault is not None and not found:
             raise OSError(self._fault)
         return found
 
     def content(self, found: Found) -> bytes:
-        """The message."""
+        """Return the message's payload."""
         _, message = found.key
         payload: bytes = message.payload
         return payload
 
     def local(self, found: Found) -> Path | None:
-        """It is no file."""
+        """Return None: a message is no file."""
         return None
 
     def taken(self, found: Sequence[Found]) -> None:
-        """Acknowledge them; those of a connection that is no more come again."""
+        """Acknowledge the messages. The broker resends those of an earlier connection."""
         for file in found:
             connection, message = file.key
             if connection == self._connection:
                 self._client.ack(message.mid, message.qos)
 
     def drained(self) -> bool:
-        """Nothing has come for a while."""
+        """Return whether the client is connected and nothing has come for `QUIET` seconds."""
         return self._fault is None and not self._come and time.monotonic() - self._last > QUIET
 
     def close(self) -> None:
-        """Disconnect; the session stays."""
+        """Disconnect. The session stays at the broker for `EXPIRY` seconds."""
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -112,7 +114,7 @@ class Mqtt:
             self._failed(f"may not subscribe to {FILTER}: {reasons[0]}")
 
     def _disconnected(self, _client: Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
-        self._come.clear()  # they come again
+        self._come.clear()  # the broker resends them
         self._failed(str(reason))
 
     def _got(self, _client: Client, _data: Any, message: MQTTMessage) -> None:

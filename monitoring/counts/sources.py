@@ -1,4 +1,4 @@
-"""Where counts come from: what a source of the intake is, and which one a URI names."""
+"""The interface of the intake's sources, and the choice of a source by its URI."""
 
 from __future__ import annotations
 
@@ -12,57 +12,59 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """A file of counts, or a message with one."""
+    """A file of counts, or a message that holds one."""
 
     name: str
-    """As a file."""
+    """File name for the inbox and the quarantine."""
     where: str
-    """For people: path, or topic and offset."""
+    """Place for log lines: a path, or topic and offset."""
     key: Any
-    """The source's own."""
+    """The source's own reference to the file or message."""
 
 
 class Source(Protocol):
-    """Files of counts that are new. What is not confirmed by `taken` comes again, to the next process at least."""
+    """A source of new files of counts. Files not confirmed by `taken` come again, at the latest to the next process."""
 
     def __str__(self) -> str: ...
 
     def look(self) -> list[Found]:
-        """What is new, in the order in which it is to be taken. Raises OSError if the source cannot be read."""
+        """Return the new files in the order to take them. Raises OSError if the source cannot be read."""
 
     def content(self, found: Found) -> bytes:
-        """What is in it. Raises `FileNotFoundError` if it is no more, or another OSError."""
+        """Return the content of a file. Raises `FileNotFoundError` if it was deleted, or another OSError."""
 
     def local(self, found: Found) -> Path | None:
-        """Its path, if it is a file of this machine."""
+        """Return the file's path if it is on this machine, else None."""
 
     def taken(self, found: Sequence[Found]) -> None:
-        """The rows of these are kept, or the files put into quarantine."""
+        """Confirm these files: their rows are in the inbox, or the files in quarantine."""
 
     def drained(self) -> bool:
-        """Nothing was there at the last look that is still to be found: time for `--once` to end."""
+        """Return whether the source has nothing more to give, so that `--once` may end."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the source's connections."""
 
 
 class Access(NamedTuple):
-    """What a stream asks for."""
+    """Credentials and options for sources that are streams."""
 
     options: Path | None = None
-    """File with librdkafka's settings, a line ``name=value`` each."""
+    """File with librdkafka's settings, ``name=value`` on each line."""
     user: str = ""
     password: str = ""
     certificate: Path | None = None
-    """Own certificate with its key, for ``mqtts``."""
+    """File with the client's certificate and key, for ``mqtts``."""
     authority: Path | None = None
-    """Whose certificates are trusted, for ``mqtts``; None: those that the system trusts."""
+    """File with the trusted authorities, for ``mqtts``; None: those of the system."""
 
 
 def source_of(place: str | Path, store: Store, access: Access = Access()) -> Source:  # noqa: B008
-    """The source that a path or URI names: a directory (`monitoring.files.folder_of`),
-    ``kafka://HOST:PORT[,HOST:PORT]/TOPIC``, ``mqtt[s]://[USER@]HOST[:PORT]``. Raises ValueError for what is none,
-    OSError if it cannot be had, ImportError without its library."""
+    """Return the source that a path or URI names.
+
+    Accepts a directory (`monitoring.files.folder_of`), ``kafka://HOST:PORT[,HOST:PORT]/TOPIC`` and
+    ``mqtt[s]://[USER@]HOST[:PORT]``. `store` keeps the ledger of a directory and names the session of MQTT. Raises
+    ValueError for a malformed URI, OSError if the source cannot be opened, and ImportError without its library."""
     parts = urlsplit(str(place))
     if parts.scheme == "kafka":
         from monitoring.counts.kafka_io import Kafka

@@ -1,7 +1,7 @@
-"""The rows of many brokers summed by window and topic, as Arrow tables: `features.windows` for Spark.
+"""Sums the rows of many brokers by window and topic, on Arrow tables: `features.windows` for Spark.
 
-Spark hands over all rows of a part of the topics; one sort then puts next to each other what belongs together. Hash
-aggregation in Spark itself, once for repeated rows, brokers, clusters and topics each, took three times the processor.
+Spark hands over all rows of a part of the topics. One sort then makes the rows of each group adjacent. Hash aggregation
+in Spark itself (once each for repeated rows, brokers, clusters and topics) took three times the processor time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ NEEDED = (
     "broker", "incarnation", "cluster", "start", "seconds", "topic", "messages", "bytes", "subscribers", "brokers",
     "priority", "copies", "by_tree", "joins", "leaves",
 )  # fmt: skip
-"""The columns of the brokers' rows that windows are made of."""
+"""The columns of the brokers' rows that make the windows."""
 _KINDS = {str: pa.string(), int: pa.int64(), float: pa.float64(), list[int]: pa.list_(pa.int64())}
 ROWS = pa.schema([(name, _KINDS[kind]) for name, kind in get_type_hints(Row).items()])
-"""The brokers' rows (`saps.statistics.Row`)."""
+"""Schema of the brokers' rows (`saps.statistics.Row`)."""
 WINDOWS = pa.schema([(name, _KINDS[kind]) for name, kind in get_type_hints(Window).items()])
 
 Ints = npt.NDArray[np.int64]
 
 
 def windows(rows: pa.Table, length: int) -> pa.Table:
-    """The windows of `length` ms in which these rows count and something was published, as columns of
-    `features.Window`. A row that is given twice counts once."""
+    """Return the windows of `length` ms with published messages, as columns of `features.Window`.
+
+    `rows` has the columns `NEEDED` at least. A row that is given twice counts once. The result equals that of
+    `features.windows` but for the order."""
     rows = rows.filter(pc.not_equal(rows["topic"], REST))
     topics, topic = _coded(rows["topic"])
     clusters, cluster = _coded(rows["cluster"], by_name=True)
@@ -81,7 +83,9 @@ def windows(rows: pa.Table, length: int) -> pa.Table:
 
 
 def _coded(column: pa.ChunkedArray, by_name: bool = False) -> tuple[pa.Array, Ints]:
-    """The texts of a column, and for each row the number of its own; `by_name`: ascending, as a part of a site."""
+    """Return the distinct texts of a column, and for each row the number of its text.
+
+    With `by_name`, numbers ascend in the order of the sites' texts, in which a colon follows the name."""
     coded = column.combine_chunks().dictionary_encode()
     if isinstance(coded, pa.ChunkedArray):
         coded = (
@@ -99,7 +103,7 @@ def _coded(column: pa.ChunkedArray, by_name: bool = False) -> tuple[pa.Array, In
 
 
 def _changes(keys: list[Ints]) -> npt.NDArray[np.bool_]:
-    """Where any of the keys differs from that of the row before; the first row does."""
+    """Return a mask of the rows at which any key differs from the row before. The first row counts as different."""
     found = np.ones(len(keys[0]), dtype=bool)
     if len(found):
         found[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
@@ -107,14 +111,14 @@ def _changes(keys: list[Ints]) -> npt.NDArray[np.bool_]:
 
 
 def _sums(values: npt.NDArray[Any], begins: Ints) -> Ints:
-    """Of each stretch of values."""
+    """Return the sum of each stretch of values; stretches begin at the ascending indices `begins`."""
     return np.add.reduceat(values, begins, dtype=np.int64) if len(begins) else np.zeros(0, dtype=np.int64)
 
 
 def _sites(
     clusters: pa.Array, cluster: Ints, members: Ints, only: Ints, known: npt.NDArray[np.bool_], of_topic: Ints
 ) -> pa.Array:
-    """`features.Window.sites` of each topic and window, whose clusters begin at `of_topic`."""
+    """Return `features.Window.sites` of each topic and window; their clusters begin at the indices `of_topic`."""
     count = _sums(known, of_topic)
     offsets = np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
     each = np.stack([cluster[known], members[known], only[known]], axis=1)

@@ -1,9 +1,9 @@
-"""A city's traffic, made up: what its brokers would count, window by window, from a seed.
+"""Generates a city's traffic from a seed: the counts of its brokers, window by window.
 
-Topics have kinds: steady sensors, commuters' traffic with two peaks on workdays, evenings' social topics with much
-coming and going, meters read at night, machines that fall silent and burst, alerts that are rare but urgent. How busy
-they are follows Zipf's law. In the evening of each day a flash crowd makes some topics forty times as busy,
-everywhere.
+Each topic has a kind: steady sensors; commuters' traffic with two peaks on workdays; evening social topics with high
+churn; meters read at night; machines that alternate between silence and bursts; rare but urgent alerts. The topics'
+rates follow Zipf's law. Each evening a flash crowd makes some topics forty times as busy, and then every cluster wants
+them.
 """
 
 from __future__ import annotations
@@ -25,42 +25,47 @@ SENSOR, COMMUTE, EVENING, METER, MACHINE, ALERT = range(6)
 KINDS = ("sensor", "commute", "evening", "meter", "machine", "alert")
 _SHARES = (0.35, 0.25, 0.15, 0.1, 0.12, 0.03)
 _BROADCAST = (1.5, 3.0, 5.0, 1.2, 2.0, 8.0)
-"""Mean number of clusters with members, by kind."""
+"""Mean number of clusters with members, for each kind."""
 _CHURN = (0.05, 0.5, 6.0, 0.02, 0.1, 0.05)
-"""Brokers an hour that join, and that leave, by kind."""
+"""Brokers that join in an hour, for each kind; as many leave."""
 MONDAY = 1_736_726_400_000
-"""13 January 2025, 00:00 UTC: where the city's time begins."""
+"""Beginning of the city's time, in ms since 1970: 13 January 2025, 00:00 UTC."""
 FLASH = (19.0, 20.5)
-"""Hours of the day of the flash crowd."""
+"""Hours of the day at which the flash crowd begins and ends."""
 
 
 class City(NamedTuple):
-    """What does not change."""
+    """The constant properties of a city. Arrays have one entry for each topic."""
 
     seed: int
     length: int
-    """Of a window, ms."""
+    """Length of a window in ms."""
     clusters: int
     kind: Ints
     base: Floats
-    """Messages a second, on the mean."""
+    """Messages a second, before the factors of the kind and the hour."""
     size: Ints
+    """Payload of a message in bytes."""
     home: Ints
-    """Cluster of the publishers' broker."""
+    """Number of the cluster of the publishers' broker."""
     members: Ints
     """Brokers with subscribers, by topic and cluster."""
     flashes: npt.NDArray[np.bool_]
+    """Whether a topic has flash crowds."""
 
     @property
     def topics(self) -> list[str]:
-        """Their names."""
+        """The names of the topics."""
         return [f"city/{KINDS[kind]}/{number}" for number, kind in enumerate(self.kind)]
 
 
 def city(
     topics: int = 2000, clusters: int = 8, brokers: int = 3, seed: int = 1, length: int = 300_000, busiest: float = 40.0
 ) -> City:
-    """A city. `brokers` in each cluster; `busiest`: messages a second of the busiest topic."""
+    """Return a city with so many topics and clusters.
+
+    Each cluster has `brokers` brokers. `length` is that of a window in ms, and `busiest` the base rate of the busiest
+    topic in messages a second."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(len(KINDS), topics, p=_SHARES)
     zipf = busiest * (1.0 + rng.permutation(topics)) ** -0.9
@@ -83,18 +88,18 @@ def city(
 
 
 class Traffic(NamedTuple):
-    """One window of all topics."""
+    """One window of all topics. Arrays have one entry for each topic."""
 
     start: int
     messages: Ints
     members: Ints
-    """By topic and cluster."""
+    """Brokers with subscribers, by topic and cluster."""
     joins: Ints
     leaves: Ints
 
 
 def rate(city: City, hours: float) -> Floats:
-    """Messages a second that are to be expected so many hours after `MONDAY`."""
+    """Return the expected messages a second of each topic, `hours` after `MONDAY`."""
     hour, workday = hours % 24, (hours // 24) % 7 < 5
     peaks = np.exp(-((hour - 8) ** 2) / 3) + np.exp(-((hour - 18) ** 2) / 4)
     evening = np.exp(-((hour - 21) ** 2) / 6)
@@ -113,7 +118,7 @@ def rate(city: City, hours: float) -> Floats:
 
 
 def traffic(city: City, number: int) -> Traffic:
-    """The window with this number, from `MONDAY`; the same whenever it is asked for."""
+    """Return the window with this number, counted from `MONDAY`. Equal arguments give equal windows."""
     rng = np.random.default_rng([city.seed, number])
     hours = number * city.length / HOUR
     mean = rate(city, hours) * rng.gamma(12.0, 1 / 12.0, len(city.base))
@@ -132,7 +137,7 @@ def traffic(city: City, number: int) -> Traffic:
 
 
 def _bursts(city: City, hours: float) -> Floats:
-    """Machines work in bouts of one to four hours, ten times as much as on the mean, else hardly."""
+    """Return each topic's factor for machines: bouts of one to four hours at ten times the rate, else 0.05."""
     bout = np.floor(hours / (1 + np.arange(len(city.base)) % 4)).astype(np.int64)
     mixed = (bout * 2_654_435_761 + np.arange(len(city.base)) * 40_503 + city.seed * 97) % 1_000_003
     found: Floats = np.where(mixed % 10 == 0, 10.0, 0.05)
@@ -140,7 +145,7 @@ def _bursts(city: City, hours: float) -> Floats:
 
 
 def columns(city: City, seen: Traffic) -> dict[str, Any]:
-    """The windows of the topics with traffic, as columns of `features.Window`; without trees."""
+    """Return the windows of the topics with traffic, as columns of `features.Window`. No topic has a tree."""
     lively = np.flatnonzero(seen.messages)
     messages, members = seen.messages[lively], seen.members[lively]
     wanting = (members > 0).sum(1)
@@ -178,7 +183,7 @@ def _sites(members: Ints, home: int) -> str:
 
 
 def windows(city: City, seen: Traffic) -> list[Window]:
-    """As `columns`, one by one."""
+    """Return the windows of `columns` as a list of `Window`."""
     found = {
         name: column.tolist() if isinstance(column, np.ndarray) else column
         for name, column in columns(city, seen).items()
@@ -187,8 +192,9 @@ def windows(city: City, seen: Traffic) -> list[Window]:
 
 
 def rows(city: City, seen: Traffic) -> Iterator[Row]:
-    """What each broker counted: `features.windows` makes `windows` of it. The first broker of the home cluster is the
-    publishers' one; if the cluster has members it is among them."""
+    """Yield the rows that each broker counts. `features.windows` turns them into those of `windows`.
+
+    The publishers are at the first broker of the home cluster. If that cluster has members, this broker is one."""
     names, empty = city.topics, [0] * (len(LATENCY_BOUNDS) + 1)
     for number in np.flatnonzero(seen.messages).tolist():
         messages, home = int(seen.messages[number]), int(city.home[number])

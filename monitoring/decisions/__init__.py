@@ -1,1 +1,1 @@
-"""Tables of decisions: made, stored, sent to OFGate, audited, replayed."""
+"""Makes tables of decisions, stores them, sends them to OFGate, audits and replays them."""

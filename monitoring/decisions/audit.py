@@ -1,8 +1,8 @@
-"""What a tree has saved so far beside what was predicted when it was decided: in bytes between clusters, by the counts.
+"""Compares the bytes that a tree has saved between clusters with the bytes predicted when it was decided.
 
-What it has saved follows from the publications that left by it, at the least number of copies that ALM would have sent.
-A tree that over the review's hours saves less than `KEPT` of what was predicted is taken back: it was not built, is not
-used, or its topic is not what it seemed.
+The saved bytes follow from the counts: the publications that left by the tree, times the fewest copies that ALM would
+have sent. A tree is revoked if it saves less than `KEPT` of the prediction over the review's hours. Either it was not
+built, or it is not used, or its topic has changed.
 """
 
 from __future__ import annotations
@@ -15,33 +15,37 @@ from monitoring.forecasts.forecast import HOUR
 from monitoring.selection.score import HEADER
 
 KEPT = 0.5
-"""Share of what was predicted that a tree must save. More: trees go that only had a quiet day."""
+"""Share of its prediction that a tree must save. A higher share would revoke trees after a quiet day."""
 
 
 class Account(NamedTuple):
-    """Of one tree."""
+    """Saved and predicted bytes of one tree."""
 
     rate: float = 0.0
-    """Bytes a second that it is expected to save."""
+    """Bytes a second that the tree is expected to save."""
     at: int = 0
-    """Since when, ms since 1970; 0: nothing is expected yet."""
+    """Time of the account in ms since 1970, from which `rate` applies; 0: nothing is expected yet."""
     saved: float = 0.0
+    """Bytes saved since the tree was built."""
     predicted: float = 0.0
-    """Bytes since it was built."""
+    """Bytes predicted since the tree was built."""
     lately_saved: float = 0.0
+    """Bytes saved, fading over the review's hours."""
     lately_predicted: float = 0.0
-    """The same, fading."""
+    """Bytes predicted, fading over the review's hours."""
 
 
 def saved_in(seen: Window) -> Value:
-    """Bytes between clusters that a tree has saved in a window; of one topic, or of many with arrays as fields."""
+    """Return the bytes between clusters that a tree saved in a window; of many topics if the fields are arrays."""
     messages = seen.messages + 0.0
     packet = ratio(seen.bytes + HEADER * messages, messages)
     return ratio(seen.by_tree + 0.0, messages) * packet * (seen.far - seen.up + 0.0)
 
 
 def settled(account: Account, epoch: int, saved: float, hours: float) -> Account:
-    """The account at the end of an epoch in which so much was saved; what was `lately` fades over `hours`."""
+    """Return the account at the end of `epoch` (ms since 1970), in which `saved` bytes were saved.
+
+    The `lately` sums fade to half in `hours`."""
     passed = max(0, epoch - account.at) if account.at else 0
     due, fade = account.rate * passed / 1000, hours / (hours + passed / HOUR)
     return Account(
@@ -55,5 +59,5 @@ def settled(account: Account, epoch: int, saved: float, hours: float) -> Account
 
 
 def missed(account: Account, age: int, hours: float) -> bool:
-    """Whether a tree of this age, in ms, keeps missing its prediction."""
+    """Return whether a tree of this age, in ms, keeps missing its prediction. Trees younger than `hours` never do."""
     return age >= hours * HOUR and account.lately_saved < KEPT * account.lately_predicted

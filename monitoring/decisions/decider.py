@@ -1,7 +1,7 @@
-"""The small decider: rows of counts in, tables of decisions out, in one process and without Spark.
+"""The small decider: turns rows of counts into tables of decisions in one process, without Spark.
 
 OFGate runs it when there is no job (`saps ofgate --decide`); `job` does the same for millions of topics. Their results
-are equal to the last bit, which tests/monitoring shows.
+are equal to the last bit, which tests/monitoring checks.
 """
 
 from __future__ import annotations
@@ -24,45 +24,49 @@ from saps.statistics import REST, Row
 
 
 class Sorted(NamedTuple):
-    """What came of rows that were handed in."""
+    """The outcome of a call of `Decider.feed`."""
 
     late: int
-    """Rows of windows that are closed: not counted any more."""
+    """Rows of closed windows, which are not counted."""
     skew: Skew
     impossible: list[str]
-    """Why rows that cannot be were not counted (`limits`)."""
+    """The fault of each impossible row (`limits`); these rows are not counted."""
 
 
 class Heard(NamedTuple):
-    """The last that came from a broker."""
+    """The last rows that came from a broker."""
 
     end: int
-    """Of its last interval, on the broker's clock (ms since 1970)."""
+    """End of the latest interval on the broker's clock (ms since 1970)."""
     at: int
-    """When it came, on this machine's clock (ms since 1970)."""
+    """Time of arrival on this machine's clock (ms since 1970)."""
 
 
 class Skew(NamedTuple):
-    """Brokers whose clocks are ahead, each with the milliseconds."""
+    """Brokers whose clocks are ahead, each with the lead in ms."""
 
     refused: dict[str, int]
-    """Ahead of this machine's clock: these rows are not counted."""
+    """Lead over this machine's clock. These rows are not counted."""
     waiting: dict[str, int]
-    """Ahead of the other brokers, by their median: these rows wait until the others are as far."""
+    """Lead over the median of the brokers. These rows wait until the other brokers catch up."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """How far the brokers are. Their clocks may differ: the median of those heard of lately counts, never beyond this
-    machine's clock, and it never goes back."""
+    """Tracks the brokers' progress in event time.
+
+    The brokers' clocks may differ, so the median of the brokers heard lately decides. Rows too far ahead of this
+    machine's clock do not count for it, and `closed` never goes back."""
 
     closed: int = 0
-    """Windows that end by then (ms since 1970) are closed."""
+    """Time up to which windows are closed, in ms since 1970."""
     heard: dict[str, Heard] = field(default_factory=dict)
-    """The brokers heard of lately. Kept from batch to batch: a broker alone in a batch is not its own median."""
+    """The brokers heard lately. It is kept from batch to batch, so that a broker alone in a batch is not the median."""
 
     def seen(self, ends: Iterable[tuple[str, int]], rules: Rules, now: int) -> Skew:
-        """New rows of these brokers end by then; `now` on this machine's clock. Moves `closed`."""
+        """Record new rows and move `closed`. Returns the brokers whose clocks are ahead.
+
+        `ends` gives a broker and the end of its rows (ms since 1970); `now` is this machine's clock."""
         bound = bound_of(rules, now)
         refused = dict[str, int]()
         for broker, end in ends:
@@ -83,33 +87,34 @@ class Clock:
 
 
 def bound_of(rules: Rules, now: int) -> int:
-    """Rows that end later (ms since 1970) are refused: a clock is ahead of this machine's, which says `now`."""
+    """Return the latest acceptable end of a row in ms since 1970; `now` is this machine's clock."""
     return now + rules.skew
 
 
 def machine_clock() -> int:
-    """ms since 1970."""
+    """Return this machine's clock in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(slots=True)
 class Decider:
-    """All that is kept between two epochs. `feed` rows, then `decide`."""
+    """Holds all state between two epochs. Callers `feed` rows and then `decide`."""
 
     rules: Rules = field(default_factory=Rules)
     clock: Clock = field(default_factory=Clock)
     models: dict[str, Model] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
-    """Topic -> where its brokers are, in its last window."""
+    """Topic -> the sites of its brokers in its last window (`Window.sites`)."""
     held: dict[str, Held] = field(default_factory=dict)
     waiting: dict[tuple[str, int, int, str], Row] = field(default_factory=dict)
-    """Rows of windows that are not closed."""
+    """Rows of open windows, by broker, incarnation, start and topic."""
     decided: int = 0
-    """End of the last epoch."""
+    """End of the last epoch in ms since 1970."""
 
     def feed(self, rows: Iterable[Row], now: int | None = None) -> Sorted:
-        """Take rows, in any order, some of them again. What was closed before stays so. `now`: on this machine's clock,
-        ms since 1970; None: as it is."""
+        """Take rows in any order, possibly repeated. Rows of windows closed before the call are late.
+
+        `now` is this machine's clock in ms since 1970; None reads it."""
         given, impossible, at = list[Row](), list[str](), machine_clock() if now is None else now
         for row in rows:
             if (reason := fault(row)) is None:
@@ -129,8 +134,9 @@ class Decider:
         return Sorted(late, skew, impossible)
 
     def decide(self) -> Table | None:
-        """The table after the last closed window, None if no window was closed since the last call. Windows in which
-        nothing happened count: what has ended must go."""
+        """Return the table after the last closed window, or None if no window has closed since the last call.
+
+        Empty windows count too, so that trees of silent topics are dropped."""
         length, closed = self.rules.pace.window, self.clock.closed
         ready = {key: row for key, row in self.waiting.items() if window_of(row, length) + length <= closed}
         if closed <= self.decided:
@@ -157,8 +163,9 @@ class Decider:
             del self.models[topic], self.places[topic]
 
     def _candidates(self, now: int, saved: Mapping[str, float]) -> list[Judged]:
-        """As `job.candidates`: the topics worth a tree, the best for their room if there are too many, and those that
-        have one."""
+        """Return the topics in `held`, and at most `Rules.most` others worth a tree, those of highest density.
+
+        `Job.candidates` does the same on Spark. `saved` gives the bytes that trees saved in this epoch, by topic."""
         found, always = [], []
         for topic, model in self.models.items():
             shape, score = judge(model, now, self.rules.pace, self.rules.weights, self.rules.memory)
@@ -175,5 +182,5 @@ class Decider:
 
 
 def density(score: Score, model: Model) -> float:
-    """What a tree is worth for the room it needs, roughly."""
+    """Return roughly what a tree is worth for each flow entry that it needs, in bytes a second."""
     return (score.saving - score.cost) / (2.0 + model.members + model.senders)  # type: ignore[no-any-return]

@@ -1,9 +1,10 @@
-"""A recorded or made-up day once more, under several ways to decide: what crosses between clusters, and how often trees
-change. ``python -m monitoring.decisions.replay --help``.
+"""Replays a synthetic day under several policies, and reports the bytes between clusters and the changes of trees.
 
-Each window's traffic is carried by the trees that were decided after the window before. The job's way is compared with
-ALM only, with the topics that had the most messages first, and with a clairvoyant who knows the next window's traffic,
-and pays nothing for changes.
+Run it by ``python -m monitoring.decisions.replay --help``.
+
+The trees decided after one window carry the traffic of the next. The job's policy is compared with three others: ALM
+only; the topics with the most messages first; and a clairvoyant, which knows the next window's traffic and pays nothing
+for changes.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ Windows = Mapping[str, list[Any]]
 
 @dataclass(slots=True)
 class Way:
-    """A way to decide, and what came of it."""
+    """A policy and its results."""
 
     name: str
     trees: set[str] = field(default_factory=set)
     carried: list[float] = field(default_factory=list)
-    """Bytes between clusters, by window."""
+    """Bytes between clusters in each window."""
     changes: list[int] = field(default_factory=list)
-    """Trees built or dropped, by window."""
+    """Trees built or dropped after each window."""
 
     def carry(self, seen: Windows) -> None:
-        """The traffic of a window."""
+        """Carry the traffic of a window by the present trees."""
         total = 0.0
         for topic, messages, size, up, far in zip(
             seen["topic"], seen["messages"], seen["bytes"], seen["up"], seen["far"], strict=True
@@ -52,13 +53,13 @@ class Way:
         self.carried.append(total)
 
     def turn(self, trees: set[str]) -> None:
-        """These are the trees from now on."""
+        """Replace the trees, and count the changes."""
         self.changes.append(len(trees ^ self.trees))
         self.trees = trees
 
 
 def saving_of(seen: Windows) -> dict[str, float]:
-    """What a tree would have saved between clusters, by topic."""
+    """Return the bytes between clusters that a tree would have saved, for each topic with a saving."""
     return {
         topic: (size / messages + HEADER) * (far - up)
         for topic, messages, size, up, far in zip(
@@ -69,7 +70,7 @@ def saving_of(seen: Windows) -> dict[str, float]:
 
 
 def clairvoyant(seen: Windows, network: Network) -> set[str]:
-    """The best trees for a window, known in advance."""
+    """Return the topics of the best trees for a window, chosen by that window's traffic."""
     saving, places = saving_of(seen), dict(zip(seen["topic"], seen["sites"], strict=True))
     candidates = [
         Candidate(topic, saved, 0.0, network.needs(sites_of(places[topic]))) for topic, saved in saving.items()
@@ -78,7 +79,7 @@ def clairvoyant(seen: Windows, network: Network) -> set[str]:
 
 
 def most_messages(seen: Windows, network: Network) -> set[str]:
-    """The topics with the most messages of a window, as many as there is room for."""
+    """Return the topics with the most messages of a window, as many as fit the budgets."""
     spare: dict[str, Room] = {}
     chosen = set()
     ranked = sorted(zip(seen["messages"], seen["topic"], seen["sites"], strict=True), key=lambda row: (-row[0], row[1]))
@@ -94,7 +95,7 @@ def most_messages(seen: Windows, network: Network) -> set[str]:
 
 
 class JobWay:
-    """The job's models and decisions, without Spark."""
+    """Runs the job's models and decisions without Spark."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -102,14 +103,14 @@ class JobWay:
         self._held: dict[str, Held] = {}
 
     def learn(self, seen: Windows, now: int) -> None:
-        """A window has passed; topics with trees used them."""
+        """Advance the models over a window that ended at `now` (ms since 1970). Topics with trees used them."""
         trees = {topic for topic, before in self._held.items() if before.tree}
         by_tree = [n if t in trees else 0 for t, n in zip(seen["topic"], seen["messages"], strict=True)]
         seen = {**seen, "by_tree": by_tree}
         self._kept = epoch_of(self._rules, now)(pa.table(dict(seen)), self._kept)
 
     def decide(self, now: int) -> set[str]:
-        """The trees from now on."""
+        """Return the topics that have trees from `now` on (ms since 1970)."""
         names = list(Judged._fields)
         worth = (Judged(**row) for row in self._kept.select(names).to_pylist())
         listed = [row for row in worth if row.saving > row.cost or row.topic in self._held]
@@ -119,7 +120,9 @@ class JobWay:
 
 
 def replay(place: City, rules: Rules, begin: int, days: int, ways: Mapping[str, Rules]) -> dict[str, Way]:
-    """Replay `days` after `begin` days of learning. `ways` are further rules for the job."""
+    """Replay `days` days after `begin` days of learning. Returns each policy by name.
+
+    `ways` names further rules with which the job is replayed."""
     day = 24 * HOUR // place.length
     jobs = {name: JobWay(own) for name, own in {"job": rules, **ways}.items()}
     found = {name: Way(name) for name in ("ALM only", *jobs, "most messages first", "clairvoyant")}
@@ -144,7 +147,10 @@ def _plain(found: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def figures(found: Mapping[str, Way], hours: float) -> list[dict[str, float | str]]:
-    """One line for each way: bytes between clusters, share of what the clairvoyant saves, trees changed an hour."""
+    """Return a line for each policy.
+
+    A line gives the bytes between clusters (GB), the share saved of ALM's, the share of the clairvoyant's saving, and
+    the changed trees an hour. `hours` is the length of the replay."""
     alm, best = sum(found["ALM only"].carried), sum(found["clairvoyant"].carried)
     lines: list[dict[str, float | str]] = []
     for name, way in found.items():
@@ -162,7 +168,7 @@ def figures(found: Mapping[str, Way], hours: float) -> list[dict[str, float | st
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Replay a made-up city's day."""
+    """Replay a synthetic city's days and print the figures."""
     parser = argparse.ArgumentParser(prog="python -m monitoring.decisions.replay", description=__doc__)
     parser.add_argument("--topics", type=int, default=2000)
     parser.add_argument("--learn", type=int, default=7, metavar="DAYS")

@@ -1,7 +1,7 @@
-"""Decisions on their way to OFGate: in order, until they are there, and the same ones any number of times.
+"""Sends decisions to OFGate in order, and repeats them until OFGate has them.
 
-OFGate takes ``PUT /v1/decisions`` with a whole table: the topics that shall have trees. It ignores a table it has, and
-refuses an older one, so sending twice changes nothing.
+OFGate takes ``PUT /v1/decisions`` with a whole table: the topics that shall have trees. OFGate ignores a table that it
+has and refuses an older one, so sending a table twice changes nothing.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from monitoring.decisions.table import OFM, REVOKE, Table
 logger = logging.getLogger(__name__)
 
 PATIENCE = 10.0
-"""Seconds for one request."""
+"""Timeout of a request in seconds."""
 
 
 class OfgateError(Exception):
-    """OFGate cannot be reached, or does not take a table now."""
+    """No OFGate can be reached, or none takes the table now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Files of a certificate of the mesh (`saps ca`), read anew for each request: they are renewed."""
+    """Files of a certificate of the mesh (`saps ca`). They are read for each request, because they are renewed."""
 
     certificate: Path
     authority: Path
 
     def context(self) -> ssl.SSLContext:
-        """To send with. Raises OSError."""
+        """Return a TLS context for requests. Raises OSError for unusable files."""
         from saps.identity.credentials import CredentialError, FileSet, from_files  # here: few need it
 
         try:
@@ -48,7 +48,7 @@ class Identity:
 
 
 def message(table: Table, job: Mapping[str, float] | None = None) -> dict[str, Any]:
-    """What OFGate gets. `job`: how the job is, for the operator's page."""
+    """Return the body of a request to OFGate. `job` has the job's metrics for the operator's page."""
     rows = [
         {
             "topic": d.topic, "saving": d.saving, "cost": d.cost, "since": d.since, "reason": d.reason, "rate": d.rate,
@@ -63,7 +63,7 @@ def message(table: Table, job: Mapping[str, float] | None = None) -> dict[str, A
 
 
 class Sink:
-    """Sends what the store has and OFGate has not. One line when OFGate goes, one when it is back."""
+    """Sends tables that are in the store and not at OFGate. Logs once when OFGate is lost and once when it is back."""
 
     def __init__(
         self,
@@ -73,8 +73,9 @@ class Sink:
         identity: Identity | None = None,
         told: Callable[[], Mapping[str, float] | None] = lambda: None,
     ) -> None:
-        """`urls` of OFGates, tried in order: only the one that leads takes tables. `identity`: for ``https`` ones.
-        `told`: how the job is."""
+        """`urls` of OFGates are tried in order, because only the leader takes tables.
+
+        `token` goes with each request, `identity` is for ``https`` URLs, and `told` returns the job's metrics."""
         self._identity = identity
         self._urls = urls
         self._store = store
@@ -83,8 +84,7 @@ class Sink:
         self._reachable = True
 
     def flush(self) -> bool:
-        """Send what is due. A table says all there is to know, so of several only the newest goes. True if nothing is
-        left to send."""
+        """Send the newest of the unsent tables, which replaces the others. Returns True if nothing is left to send."""
         due = self._store.unsent()
         if not due or not self._urls:
             self._store.mark_sent(due)
@@ -104,8 +104,9 @@ class Sink:
         return True
 
     def remind(self) -> bool:
-        """Send the newest table once more: an OFGate that has started anew does not know it. True if there was one, and
-        it was taken."""
+        """Send the newest table once more, because a restarted OFGate does not know it.
+
+        Returns True if OFGate took the table. Returns False without a table or while tables are unsent."""
         epochs = self._store.epochs()
         if not epochs or not self._urls or self._store.unsent():
             return False
@@ -116,7 +117,7 @@ class Sink:
         return True
 
     def _send(self, body: dict[str, Any]) -> None:
-        """Raises `OfgateError`."""
+        """Send a request to the URLs in order until one accepts it. Raises `OfgateError` if none does."""
         faults = []
         for url in self._urls:
             headers = {"Content-Type": "application/json"}

@@ -1,12 +1,12 @@
-"""What the job keeps: one directory, by path or URI, which moves from epoch to epoch as one small file appears.
+"""The job's state: a directory by path or URI, in which one small file commits a batch.
 
-    checkpoint/            Spark's: which files belong to which batch
-    batches/N/             what batch N has computed: `topics`, `open` (Parquet) and, last, `commit.json`
-    decisions/E.parquet    the table of epoch E, for ever
-    sent/E                 an empty file: OFGate has it
-    inbox/ taken/ quarantine/       the intake's
+    checkpoint/            Spark's record of the files of each batch
+    batches/N/             results of batch N: `topics`, `open` (Parquet) and, written last, `commit.json`
+    decisions/E.parquet    the table of epoch E, kept for ever
+    sent/E                 an empty file, which says that OFGate has the table of epoch E
+    inbox/ taken/ quarantine/       files of the intake
 
-A batch without `commit.json` never happened: it is computed again, from the same files. With it, it is not.
+A batch without `commit.json` never happened, and is computed again from the same files. A committed batch is not.
 """
 
 from __future__ import annotations
@@ -30,46 +30,47 @@ GAP_KEY = b"saps.decisions.gap"
 
 
 class Commit(NamedTuple):
-    """What a batch leaves to the next one."""
+    """The state that a batch leaves to the next one."""
 
     batch: int
     closed: int
-    """Windows that end by then are closed."""
+    """Time in ms since 1970 up to which windows are closed."""
     held: dict[str, Held]
     topics: str
-    """Directory of the topics' models, relative; empty before the first."""
+    """Directory of the topics' models, relative to the state; empty before the first epoch."""
     open: str
-    """Directory of the rows of open windows."""
+    """Directory of the rows of open windows, relative to the state; empty before the first batch."""
     epoch: int
-    """Of the table that was decided, 0 if no window was closed."""
+    """Epoch of the batch's table; 0 if no window was closed."""
     digest: str
+    """Digest of the batch's table; empty if no window was closed."""
     files: list[str]
-    """Names of the inbox's files that were read."""
-    heard: dict[str, Heard] = {}  # a value like the others; never changed
-    """The brokers heard of lately (`decider.Clock`)."""
+    """Names of the inbox's files that the batch read."""
+    heard: dict[str, Heard] = {}  # safe as a default: never changed in place
+    """The brokers heard lately (`decider.Clock`)."""
     ended: tuple[float, float] = (0.0, 0.0)
-    """Bytes saved, and predicted, by all trees that are no more (`audit.Account`)."""
+    """Bytes that all former trees saved, and the bytes predicted for them (`audit.Account`)."""
 
     def money(self) -> tuple[float, float]:
-        """The same of all trees."""
+        """Return the bytes that all trees, former and present, have saved, and the bytes predicted for them."""
         accounts = [held.account for held in self.held.values() if held.tree]
         saved, predicted = self.ended
         return saved + sum(each.saved for each in accounts), predicted + sum(each.predicted for each in accounts)
 
 
 NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
-"""Before the first batch."""
+"""The state before the first batch."""
 
 
 class Store:
-    """The directory."""
+    """Reads and writes the state directory."""
 
     def __init__(self, root: str | Path) -> None:
-        """By path or URI (`monitoring.files`). Raises OSError, ValueError."""
+        """`root` is a path or URI. Raises the errors of `monitoring.files.folder_of`."""
         self.folder = folder_of(root)
 
     def last(self) -> Commit:
-        """The last batch that was committed."""
+        """Return the last committed batch, or `NOTHING`."""
         for batch in sorted(map(int, self.folder.names("batches").folders), reverse=True):
             try:
                 return self.commit_of(batch)
@@ -78,7 +79,7 @@ class Store:
         return NOTHING
 
     def commit_of(self, batch: int) -> Commit:
-        """What a batch has left. Raises OSError if it was not committed."""
+        """Return the commit of a batch. Raises OSError if the batch was not committed."""
         plain = json.loads(self.folder.read(f"batches/{batch}/commit.json"))
         held = {
             topic: Held(tree, since, *(until[:1]), *(Account(*account) for account in until[1:]))
@@ -89,12 +90,14 @@ class Store:
         return Commit(**{**plain, "held": held, "heard": heard, "ended": ended})
 
     def fresh(self, batch: int) -> str:
-        """Where a batch is to leave what it computes, relative; nothing is there."""
+        """Return an empty directory for the results of a batch, relative to the state.
+
+        Results of an earlier attempt are deleted."""
         self.folder.delete(f"batches/{batch}")
         return f"batches/{batch}"
 
     def commit(self, commit: Commit) -> None:
-        """The batch has happened. What the next one does not need is deleted."""
+        """Commit a batch, and delete the results of earlier batches that the next one does not need."""
         self.folder.write(f"batches/{commit.batch}/commit.json", json.dumps(commit._asdict()).encode())
         needed = {str(commit.batch), *(name.split("/")[1] for name in (commit.topics, commit.open) if name)}
         for name in self.folder.names("batches").folders - needed:
@@ -103,15 +106,15 @@ class Store:
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def keep(self, table: Table) -> None:
-        """Add a table to the history; once more changes nothing."""
+        """Add a table to the history. Adding the same table again changes nothing."""
         write_table(self.folder, f"decisions/{table.epoch}.parquet", arrow_table(table))
 
     def epochs(self) -> list[int]:
-        """The epochs of the history, ascending."""
+        """Return the epochs of the history, ascending."""
         return sorted(int(name.removesuffix(".parquet")) for name in self._names("decisions") if ".parquet" in name)
 
     def table(self, epoch: int) -> Table:
-        """The table of an epoch. Raises OSError."""
+        """Return the table of an epoch. Raises OSError if the history has none."""
         found = self.folder.table(f"decisions/{epoch}.parquet")
         gap = float((found.schema.metadata or {}).get(GAP_KEY, b"0"))
         return Table(epoch, [Decision(**row) for row in found.to_pylist()], gap)
@@ -122,20 +125,20 @@ class Store:
     # --- what OFGate has --------------------------------------------------------------------------------------------
 
     def unsent(self) -> list[int]:
-        """The epochs that OFGate has not confirmed, ascending; only those that have happened."""
+        """Return the committed epochs after the last one that OFGate has, ascending."""
         done = {int(name) for name in self._names("sent") if name.isdecimal()}
         newest = max(done, default=-1)
         happened = self.last().closed
         return [epoch for epoch in self.epochs() if newest < epoch <= happened]
 
     def mark_sent(self, epochs: Iterable[int]) -> None:
-        """OFGate has these."""
+        """Note that OFGate has the tables of these epochs."""
         for epoch in epochs:
             self.folder.write(f"sent/{epoch}", b"")
 
 
 def arrow_table(table: Table) -> pa.Table:
-    """The decisions as columns; how far from the best they are is in the metadata."""
+    """Return the decisions as columns. `Table.gap` is in the metadata under `GAP_KEY`."""
     import pyarrow as pa
 
     kinds: dict[Any, pa.DataType] = {str: pa.string(), int: pa.int64(), float: pa.float64()}

@@ -1,7 +1,7 @@
-"""The table of decisions: for each topic its mode, what that saves and costs, and why, in words.
+"""The table of decisions: each topic's mode, its saving and cost, and the reason in words.
 
-From the same table before, the same windows and the same settings follows the same table, with the same digest: a job
-that was killed and starts again, and OFGate's own decider, come to the same.
+The same previous table, windows and settings give the same table with the same digest. A restarted job and OFGate's own
+decider therefore agree.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from monitoring.selection.network import CORE, Network
 from monitoring.selection.selection import Calm, Candidate, Choice, Held, select
 
 ALM, OFM = "alm", "ofm"
-"""Modes."""
+"""Modes of a topic."""
 BUILD, KEEP, DROP, LEAVE, REVOKE = "build", "keep", "drop", "leave", "revoke"
-"""What a decision changes."""
+"""Actions of a decision. LEAVE leaves a topic without a tree; REVOKE takes back a tree that missed its prediction."""
 
 
 class Judged(NamedTuple):
@@ -33,22 +33,22 @@ class Judged(NamedTuple):
     cost: float
     inter: float
     rate: float
-    """Messages a second that are expected."""
+    """Expected messages a second."""
     sites: str
-    """`monitoring.counts.features.Window.sites`."""
+    """Sites of the topic's brokers, as in `monitoring.counts.features.Window.sites`."""
     size: float = 0.0
-    """Bytes of a message's payload, on average; 0: not known."""
+    """Mean payload of a message in bytes; 0: unknown."""
     saved: float = 0.0
-    """Bytes between clusters that its tree has saved in the windows that were closed with this epoch."""
+    """Bytes between clusters that the topic's tree saved in the windows that this epoch closed."""
     sure: float = math.inf
-    """Of the saving, with a certainty of 80 %."""
+    """Least saving with a certainty of 80 %, in bytes a second."""
 
 
 class Decision(NamedTuple):
     """One line of the table."""
 
     epoch: int
-    """End of the window it was decided after, ms since 1970."""
+    """End of the last window before the decision, in ms since 1970."""
     topic: str
     mode: str
     action: str
@@ -59,48 +59,56 @@ class Decision(NamedTuple):
     inter: float
     """Bytes a second that a tree saves between clusters, not weighted."""
     rate: float
-    """Messages a second that are expected."""
+    """Expected messages a second."""
     entries: int
+    """Flow entries that a tree needs on all switches."""
     buckets: int
-    """That a tree needs, on all switches."""
+    """Group buckets that a tree needs on all switches."""
     since: int
-    """Epoch since which the topic has had its mode; 0: for ever."""
+    """Epoch since which the topic has had its mode; 0: always."""
     reason: str
     size: float = 0.0
-    """Bytes of a message's payload, on average; 0: not known."""
+    """Mean payload of a message in bytes; 0: unknown."""
     saved: float = 0.0
+    """Bytes that the tree has saved between clusters since it was built (`audit.Account`)."""
     predicted: float = 0.0
-    """Bytes between clusters since its tree was built (`audit.Account`)."""
+    """Bytes predicted for the same time."""
     lately_saved: float = 0.0
+    """Bytes saved over the last hours, fading."""
     lately_predicted: float = 0.0
-    """The same over the last hours, fading."""
+    """Bytes predicted over the last hours, fading."""
 
 
 class Table(NamedTuple):
-    """What was decided in an epoch: topics that have, lose or might have had a tree."""
+    """The decisions of an epoch: topics that have a tree, lose theirs, or were worth one and got none."""
 
     epoch: int
     decisions: list[Decision]
     gap: float = 0.0
-    """The share of the best selection's worth that this one lacks, at most."""
+    """Upper bound of the share by which the selection's worth falls short of the best one's."""
 
     @property
     def digest(self) -> str:
-        """Names the content."""
+        """SHA-256 of the epoch and the decisions, in hexadecimal."""
         return hashlib.sha256(json.dumps([self.epoch, self.decisions]).encode()).hexdigest()
 
     @property
     def trees(self) -> list[str]:
-        """The topics that shall have a tree, ascending."""
+        """The topics that shall have a tree, ascending; others have none."""
         return [decision.topic for decision in self.decisions if decision.mode == OFM]
 
     def ended(self, before: tuple[float, float]) -> tuple[float, float]:
-        """Bytes saved, and predicted, by trees that are no more: until now, and with this table."""
+        """Return the bytes saved by former trees and the bytes predicted for them, with those that this table ends.
+
+        `before` has the same sums up to the previous table."""
         gone = [decision for decision in self.decisions if decision.action in (DROP, REVOKE)]
         return before[0] + sum(d.saved for d in gone), before[1] + sum(d.predicted for d in gone)
 
     def held(self, before: Mapping[str, Held], calm: Calm) -> dict[str, Held]:
-        """What the next epoch must know: all trees with their accounts, and the topics that lost theirs of late."""
+        """Return the state for the next epoch: all trees with their accounts, and the topics that lost theirs lately.
+
+        `before` is the state that this table was decided with. A topic without a tree stays until its dwell time and
+        its bar (`Calm.bar`) are over."""
         held = {
             topic: at
             for topic, at in before.items()
@@ -122,7 +130,11 @@ def decide(
     epoch: int,
     calm: Calm = Calm(),  # noqa: B008
 ) -> Table:
-    """The table of an epoch. `judged`: at least the topics worth a tree, and those that have one."""
+    """Return the table of an epoch.
+
+    `judged` has at least the topics worth a tree and the topics with one. A tree whose topic is missing in it is
+    dropped. `held` is the state of the previous epoch (`Table.held`), and `epoch` the end of this one in ms since
+    1970."""
     known = {row.topic: row for row in judged}
     for topic, before in held.items():
         if before.tree and topic not in known:
@@ -203,7 +215,7 @@ def _expected(row: Judged) -> str:
 
 
 def reason(row: Judged, action: str, choice: Choice, calm: Calm) -> str:
-    """Why, in words."""
+    """Return the reason of an action in words. REVOKE has its own text (`_revoked`)."""
     worth = f"a tree saves {_bytes(row.saving)}/s and costs {_bytes(row.cost)}/s"
     expected = _expected(row)
     if action == BUILD:

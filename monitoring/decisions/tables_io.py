@@ -1,8 +1,8 @@
-"""Windows and decisions as tables of Delta Lake or Apache Iceberg, for whoever else works with them.
+"""Adds windows and decisions to tables of Delta Lake or Apache Iceberg, for use by other programs.
 
-Spark writes the windows as Parquet files to where the table is; one commit, by the format's own library, adds them. No
-jar is needed. Each epoch is in a table once, also if its batch is computed again: Delta keeps the last one as an
-application's transaction, Iceberg in the summary of its snapshot.
+Spark writes the windows as Parquet files into the table's folder, and one commit by the format's own library adds them.
+No jar is needed. A table has each epoch once, even if its batch is computed again. Delta records the last epoch as an
+application transaction, and Iceberg in the summary of a snapshot.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ if TYPE_CHECKING:
 
 APP = "saps-monitor"
 WINDOWS, DECISIONS = "windows", "decisions"
-"""The tables."""
+"""Names of the tables."""
 _EPOCH = "saps-monitor.epoch"
 
 
 class Lake(Protocol):
-    """Tables of one format. All raise OSError."""
+    """The tables of one format. All methods raise OSError."""
 
     def epoch(self, table: str) -> int:
-        """The last one that was added, 0 before the first."""
+        """Return the last epoch that was added to a table, or 0 before the first."""
 
     def folder(self, table: str, schema: pa.Schema) -> Folder:
-        """Where the table is; it is made if it is not there."""
+        """Return the folder of a table. A missing table is created with `schema`."""
 
     def add(self, table: str, epoch: int, files: Sequence[str]) -> None:
-        """Commit Parquet files below the table's folder, by their names in it."""
+        """Commit the Parquet files of an epoch. `files` are names relative to the table's folder."""
 
 
 class Tables:
-    """What the job keeps in a lake."""
+    """Writes the job's windows and decisions into the tables of a lake."""
 
     def __init__(self, lake: Lake, store: Store) -> None:
         self._lake = lake
         self._store = store
 
     def keep(self, windows: DataFrame, since: int, epoch: int, length: int) -> DataFrame:
-        """Add the windows, of `length` ms, that are closed with an epoch and were not with that of `since` (both ms
-        since 1970). Returns the same windows, to go on with."""
+        """Add the windows that closed after `since` and by `epoch` (both ms since 1970); `length` is a window's, in ms.
+
+        Windows that the table has already are not added again. Returns the same windows for further use; they are read
+        back from the table's files where these hold all of them, so that Spark does not compute them twice."""
         from pyspark.sql import functions as F  # noqa: N812  # its usual name
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -67,7 +69,7 @@ class Tables:
         return windows.sparkSession.read.schema(windows.schema).parquet(folder.uri(name))
 
     def flush(self) -> None:
-        """Add the decisions that have happened since the last epoch in the table."""
+        """Add the committed decisions after the last epoch in the table."""
         last, before = self._store.last().closed, self._lake.epoch(DECISIONS)
         for epoch in self._store.epochs():
             if before < epoch <= last:
@@ -79,10 +81,10 @@ class Tables:
 
 
 class Delta:
-    """A `Lake` in a folder: one Delta table in ``ROOT/windows``, one in ``ROOT/decisions``."""
+    """A `Lake` in a folder with two Delta tables, ``ROOT/windows`` and ``ROOT/decisions``."""
 
     def __init__(self, root: str) -> None:
-        """`root`: path or URI."""
+        """`root` is a path or URI."""
         self._folder = folder_of(root)
         self._root = str(self._folder)
         self._made: dict[str, Any] = {}
@@ -124,10 +126,12 @@ class Delta:
 
 
 class Iceberg:
-    """A `Lake` in a namespace of a catalog: tables ``NAMESPACE.windows`` and ``NAMESPACE.decisions``."""
+    """A `Lake` in a namespace of a catalog, with the tables ``NAMESPACE.windows`` and ``NAMESPACE.decisions``."""
 
     def __init__(self, namespace: str) -> None:
-        """The catalog is PyIceberg's `default` one (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__DEFAULT__URI``)."""
+        """Open PyIceberg's `default` catalog (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__DEFAULT__URI``).
+
+        A missing namespace is created."""
         from pyiceberg.catalog import load_catalog
 
         self._catalog = load_catalog()
@@ -156,7 +160,9 @@ class Iceberg:
 
 
 def lake_of(text: str) -> Lake:
-    """``delta:URI`` or ``iceberg:NAMESPACE``. Raises ValueError for another, OSError, ImportError without its
+    """Return the lake that ``delta:URI`` or ``iceberg:NAMESPACE`` names.
+
+    Raises ValueError for any other text, OSError if the place cannot be reached, and ImportError without the format's
     library."""
     if (fault := lake_fault(text)) is not None:
         raise ValueError(fault)

@@ -1,1 +1,1 @@
-"""What a topic's traffic will be, and how good that forecast is."""
+"""Forecasts each topic's traffic and measures the forecasts' errors."""

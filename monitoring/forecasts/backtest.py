@@ -1,9 +1,12 @@
-"""How good the forecast is: made-up series of eight kinds, forecast hour by hour, beside simple forecasts and the
-automatic ETS and Theta models of statsforecast. ``python -m monitoring.forecasts.backtest --help``.
+"""Measures the forecast's errors on synthetic series of eight kinds, forecast hour by hour.
 
-Errors are of the next hour, and of the mean of the next six: as a share of the traffic (WAPE: sum of the absolute
-errors by the sum of the values), and as a multiple of the seasonal naive forecast's in the time of learning (MASE:
-Hyndman & Koehler 2006), for seasons of 24 and of 168 h, the mean over the series.
+Rivals are simple forecasts, and the automatic ETS and Theta models of statsforecast. Run it by
+``python -m monitoring.forecasts.backtest --help``.
+
+There are two measures of the next hour's error. WAPE is the sum of the absolute errors divided by the sum of the
+values. MASE (Hyndman & Koehler 2006) is the mean absolute error as a multiple of the seasonal naive forecast's in the
+learning time, for seasons of 24 and 168 h, averaged over the series. WAPE is also given for the mean of the next six
+hours.
 """
 
 from __future__ import annotations
@@ -35,19 +38,21 @@ Rng = np.random.Generator
 DAILY, WEEKLY = 24, 168
 """Seasons, in hours."""
 LEARN = 2 * WEEKLY
-"""Hours that do not count."""
+"""Hours of learning, whose errors do not count."""
 AHEAD = 6
 OURS, LAST, NAIVE_DAY, NAIVE_WEEK, ETS, THETA = "ours", "last hour", "naive 24", "naive 168", "ETS", "Theta"
 
 
 def cyclic(rng: Rng, topics: int, days: int) -> Series:
-    """A daily wave, weaker on two days of the week."""
+    """Return series with a daily wave, weaker on two days of the week."""
     weekend = np.where(np.arange(days * 24) // 24 % 7 >= 5, 0.6, 1.0)
     return _wave(rng, topics, days, 24, 0.8) * weekend * _noise(rng, 20, topics, days)
 
 
 def bursty(rng: Rng, topics: int, days: int) -> Series:
-    """A weak daily wave, much noise, and every other day a burst: one to four hours, three to twelve times as busy."""
+    """Return series with a weak daily wave, much noise, and a burst every other day on average.
+
+    A burst lasts one to four hours and is three to twelve times as busy."""
     found = _wave(rng, topics, days, 24, 0.5) * _noise(rng, 8, topics, days)
     for series in found:
         for _ in range(days // 2):
@@ -57,12 +62,12 @@ def bursty(rng: Rng, topics: int, days: int) -> Series:
 
 
 def flat(rng: Rng, topics: int, days: int) -> Series:
-    """Always the same but for noise."""
+    """Return series that are constant but for noise."""
     return _base(rng, topics) * _noise(rng, 20, topics, days)
 
 
 def step(rng: Rng, topics: int, days: int) -> Series:
-    """Flat, and every five days or so another level, from a third to three times as high."""
+    """Return flat series whose level changes about every five days, by a factor from a third to three."""
     found = flat(rng, topics, days)
     for series in found:
         for begin in np.flatnonzero(rng.random(days * 24) < 1 / 120):
@@ -71,23 +76,23 @@ def step(rng: Rng, topics: int, days: int) -> Series:
 
 
 def intermittent(rng: Rng, topics: int, days: int) -> Series:
-    """Nothing in seven of ten hours, on the mean."""
+    """Return series without traffic in seven of ten hours on average."""
     active = rng.random((topics, days * 24)) < 0.3
     return np.where(active, _base(rng, topics) * _noise(rng, 2, topics, days), 0.0)
 
 
 def half_day(rng: Rng, topics: int, days: int) -> Series:
-    """A wave of 12 h."""
+    """Return series with a wave of 12 h."""
     return _wave(rng, topics, days, 12, 0.8) * _noise(rng, 20, topics, days)
 
 
 def shifted(rng: Rng, topics: int, days: int) -> Series:
-    """A wave of 21 h, which is at another hour each day."""
+    """Return series with a wave of 21 h, which peaks at another hour each day."""
     return _wave(rng, topics, days, 21, 0.8) * _noise(rng, 20, topics, days)
 
 
 def trend(rng: Rng, topics: int, days: int) -> Series:
-    """A daily wave that becomes three times as high."""
+    """Return series with a daily wave that grows to three times its height."""
     hours = np.arange(days * 24)
     return _wave(rng, topics, days, 24, 0.8) * (1 + 2 * hours / len(hours)) * _noise(rng, 20, topics, days)
 
@@ -105,16 +110,16 @@ SERIES: dict[str, Callable[[Rng, int, int], Series]] = {
 
 
 class Forecasts(NamedTuple):
-    """What was said after each hour from `LEARN` on, by topic and hour."""
+    """Forecasts made at the beginning of each hour from `LEARN` on, by topic and hour."""
 
     hour: Series
-    """Of the next hour."""
+    """Forecasts of the next hour."""
     six: Series
-    """Of the mean of the next `AHEAD`."""
+    """Forecasts of the mean of the next `AHEAD` hours."""
 
 
 class Errors(NamedTuple):
-    """Of one kind of forecast."""
+    """Errors of one kind of forecast."""
 
     wape: float
     mase_24: float
@@ -124,9 +129,9 @@ class Errors(NamedTuple):
 
 
 def backtest(series: Series, memory: Memory = DEFAULT_MEMORY, *, rivals: bool = False) -> dict[str, Errors]:
-    """Forecast each hour from those before it. `rivals`: ETS and Theta, too.
+    """Forecast each hour from the hours before it. Returns the errors by kind of forecast.
 
-    Raises ModuleNotFoundError if these are asked for and statsforecast is not installed."""
+    `rivals` adds ETS and Theta. Raises ModuleNotFoundError if `rivals` is set and statsforecast is not installed."""
     said = {OURS: ours(series, memory), **naive(series)}
     if rivals:
         said |= automatic(series)
@@ -143,14 +148,14 @@ def backtest(series: Series, memory: Memory = DEFAULT_MEMORY, *, rivals: bool = 
 
 
 def _means(series: Series) -> Series:
-    """The mean of six hours from each hour on that counts."""
+    """Return the mean of the `AHEAD` hours from each hour on, beginning with `LEARN`."""
     windows = np.lib.stride_tricks.sliding_window_view(series[:, LEARN:], AHEAD, axis=1)
     means: Series = windows.mean(2)
     return means
 
 
 def ours(series: Series, memory: Memory = DEFAULT_MEMORY) -> Forecasts:
-    """As the job does it: hours without traffic are not observed."""
+    """Return this package's forecasts. As in the job, hours without traffic are not observed."""
     topics, hours = series.shape
     known, last = nothing_known(np.zeros(topics)), np.zeros(topics, dtype=np.int64)
     said: list[tuple[Series, Series]] = []
@@ -167,7 +172,7 @@ def ours(series: Series, memory: Memory = DEFAULT_MEMORY) -> Forecasts:
 
 
 def naive(series: Series) -> dict[str, Forecasts]:
-    """The last hour's value, and those of the same hours a day and a week before."""
+    """Return the naive forecasts: the last hour's value, and the values of the same hours a day and a week before."""
     hours = np.arange(LEARN, series.shape[1] - AHEAD + 1)
     found = {LAST: Forecasts(series[:, hours - 1], series[:, hours - 1])}
     for name, season in ((NAIVE_DAY, DAILY), (NAIVE_WEEK, WEEKLY)):
@@ -177,8 +182,9 @@ def naive(series: Series) -> dict[str, Forecasts]:
 
 
 def automatic(series: Series) -> dict[str, Forecasts]:
-    """ETS and Theta with a season of 24 h: the model is chosen and fitted for each topic each week, and follows the
-    series in between."""
+    """Return the forecasts of ETS and Theta with a season of 24 h.
+
+    The model is chosen and fitted for each topic once a week, and only updated in between."""
     import pandas as pd
     from statsforecast import StatsForecast
     from statsforecast.models import AutoETS, AutoTheta

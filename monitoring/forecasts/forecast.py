@@ -1,15 +1,17 @@
-"""A topic's traffic in the hours to come: four simple models side by side; those that were right of late count.
+"""Forecasts a topic's traffic for the coming hours by four simple models, weighted by their recent errors.
 
-*daily*: level and trend, times the hour of the day, times the day of the week (multiplicative Holt-Winters with two
-seasons: Holt 1957; Winters 1960; Taylor 2003); *steady* and *quick*: exponential smoothing; *weekly*: the mean of the
-same hour of the last weeks, which knows every cycle that divides a week. Each says every three hours what the next
-three will bring. Their mean absolute errors to the power of -32 are their weights: nearly the best one alone, yet
-without a jump. What was expected wrongly of late also says how low the traffic will be at least, with 80 % certainty
-(adaptive conformal inference: Gibbs & Candes 2021).
+- *daily*: level and trend, times a factor of the hour of the day, times a factor of the day of the week (multiplicative
+  Holt-Winters with two seasons: Holt 1957; Winters 1960; Taylor 2003).
+- *steady* and *quick*: exponential smoothing.
+- *weekly*: the mean of the same hour of the last weeks, which follows every cycle that divides a week.
 
-Gains follow from the time that has passed (``t / (tau + t)``), so windows may have any length and may be missing; at
-first they are those of a mean. The level moves along the season's slope (least mean squares), so hours without traffic
-neither blow it up nor stop it. What the last hours had more than expected, a burst, fades on its own.
+Every three hours each model forecasts the mean of the next three. A model's weight is its mean absolute error to the
+power of -32: nearly the best model alone, yet without jumps. The recent errors also give a lower bound of the traffic
+with 80 % certainty (adaptive conformal inference: Gibbs & Candes 2021).
+
+Gains follow from the time that has passed (``t / (tau + t)``), so windows may have any length and may be missing. The
+first gains are those of a mean. The level moves along the season's slope (least mean squares), so hours without traffic
+neither inflate nor freeze it. A burst, which is recent traffic above the expected, fades separately.
 """
 
 from __future__ import annotations
@@ -21,49 +23,50 @@ from monitoring.forecasts.arrays import Value, between, larger, lesser, ratio, w
 from monitoring.forecasts.seasons import LARGEST, Season, season
 
 HOUR = 3_600_000
-"""Milliseconds."""
+"""An hour in milliseconds."""
 HOURS, DAYS, WEEK = 24, 7, 168
 MODELS = 4
 BLOCK = 3
-"""Hours whose mean is said in advance."""
+"""Hours of a block, whose mean each model forecasts."""
 HIGHEST = 12.0
-"""Bound of a season's factor."""
+"""Upper bound of a season's factor."""
 SURPRISE, QUIET = 1.0, 0.1
-"""What is beyond this share of what was expected (and of the steady level, in quiet hours) is a burst: levels and
-seasons do not learn from it."""
+"""A deviation beyond `SURPRISE` times the expected rate plus `QUIET` times the steady level is a burst. Levels and
+seasons do not learn from it. The second term sets the bound in quiet hours."""
 DAMPING = 0.05
-"""Below about the root of this a season's factor tells little about the level."""
+"""Damping of the level's gain. A season's factor below about its root tells little about the level."""
 SQUARINGS = 5
-"""Of an error's weight."""
+"""Squarings of a model's weight: 5 raise it to the power of 32."""
 TINY = 1e-12
+"""Least divisor, against division by zero."""
 MISSED = 0.2
-"""Share of the blocks that may have less than `least` said."""
+"""Share of the blocks whose mean may be below the bound that `least` gives."""
 LEARNS = 0.2
-"""How fast `margin` follows."""
+"""Step by which `margin` adapts after each block."""
 WIDEST = 10.0
-"""Bound of `margin`."""
+"""Upper bound of `margin`."""
 LONG = 24
-"""Hours of silence that are gone through one by one; the seasons do not learn from more."""
+"""Hours of silence that are processed one by one. The seasons do not learn from further hours."""
 
 
 class Memory(NamedTuple):
-    """Time constants in hours: after so long, a change has been taken over by half."""
+    """Time constants in hours: after such a time, the forecast has followed half of a change."""
 
     level: float = 48.0
     trend: float = 240.0
     day: float = 39.0
-    """Of observation at that hour of the day: about as many days."""
+    """Hours of observation at one hour of the day, which take about as many days."""
     week: float = 360.0
-    """Of observation at that day of the week."""
+    """Hours of observation on one day of the week."""
     weeks: float = 3.0
-    """Weeks of which the weekly model is the mean."""
+    """Weeks over which the weekly model averages."""
     steady: float = 168.0
     quick: float = 3.0
     errors: float = 120.0
     onset: float = 0.1
-    """Of a burst's beginning and end."""
+    """Time constant of the response to the beginning and end of a burst."""
     burst: float = 0.5
-    """Of a burst that is expected to end."""
+    """Time constant of a burst's expected decay."""
 
 
 DEFAULT_MEMORY = Memory()
@@ -71,43 +74,48 @@ DEFAULT_MEMORY = Memory()
 
 @dataclass(slots=True)
 class Forecast:
-    """What is known of a topic's rate; of one topic, or of many with an array in each field."""
+    """The state of a topic's forecast, or of many topics with an array in each field. Rates are messages a second."""
 
     level: Value
     trend: Value
-    """Change of the level an hour."""
+    """Change of the level in an hour."""
     steady: Value
+    """Level smoothed slowly (`Memory.steady`)."""
     quick: Value
+    """Level smoothed quickly (`Memory.quick`)."""
     burst: Value
-    """What was more than expected of late."""
+    """Recent rate beyond the bounds of the usual (`SURPRISE`)."""
     seen: Value
     """Hours of observation."""
     off: Value
-    """Mean absolute error of what was said of blocks."""
+    """Mean absolute error of the blended forecasts of blocks."""
     margin: Value
-    """How many times `off` less than said there may be."""
+    """Multiple of `off` by which the traffic may fall below the forecast (`least`)."""
     hour_sum: Value
+    """Usual rate times hours, summed over the present hour of the day."""
     hour_for: Value
-    """Of the hour that has begun: rate by time, and hours observed; the same of the block."""
+    """Hours observed in the present hour of the day."""
     block_sum: Value
+    """Rate times hours, summed over the present block."""
     block_for: Value
+    """Hours observed in the present block."""
     errors: list[Value]
-    """Mean absolute error of each model."""
+    """Mean absolute error of each model over blocks."""
     said: list[Value]
-    """What each says of the block that has begun."""
+    """Each model's forecast of the present block."""
     day: Season
-    """Factor of each hour of the day, UTC; 1 where nothing is known."""
+    """Factor of each hour of the day in UTC; 1 where nothing is known."""
     week: Season
     """Factor of each day of the week, Thursday first (1 January 1970 was one)."""
     hours: Season
     """Mean rate of each hour of the week, Thursday 00:00 first."""
 
     def part(self, index: Value) -> Forecast:
-        """The topics at an index; of what is done to it only the seasons do something to this."""
+        """Return the forecast of the topics at an index. Only changes of its seasons reach this forecast."""
         return Forecast(*[_part(getattr(self, f.name), index) for f in fields(self)])
 
     def put(self, index: Value, part: Forecast) -> None:
-        """Put a `part` back."""
+        """Write a `part` of the topics at an index back. Its seasons are shared already."""
         for f in fields(self):
             mine, theirs = getattr(self, f.name), getattr(part, f.name)
             if not isinstance(mine, Season):
@@ -122,10 +130,10 @@ def _part(value: Value, index: Value) -> Value:
 
 
 def nothing_known(like: Value = 0.0) -> Forecast:
-    """Of a topic that was never seen; of as many as the array of zeros `like` has."""
+    """Return the forecast of a topic that was never seen, or of as many as the array of zeros `like` has."""
 
     def zero() -> Value:
-        return like + 0.0  # an array of its own for each
+        return like + 0.0  # a separate array for each field
 
     return Forecast(
         level=zero(),
@@ -152,7 +160,9 @@ def nothing_known(like: Value = 0.0) -> Forecast:
 
 
 def silence(known: Forecast, since: Value, until: Value, memory: Memory = DEFAULT_MEMORY) -> Forecast:
-    """What is known after no traffic from `since` to `until` (ms since 1970). Seasons are changed in place."""
+    """Return the forecast after no traffic from `since` to `until` (ms since 1970). Seasons change in place.
+
+    The first `LONG` hours are processed one by one, the rest at once."""
     if isinstance(since, int):
         for _ in range(LONG):
             edge = (since // HOUR + 1) * HOUR
@@ -174,7 +184,7 @@ def silence(known: Forecast, since: Value, until: Value, memory: Memory = DEFAUL
 
 
 def faded(known: Forecast, passed: Value, memory: Memory = DEFAULT_MEMORY) -> Forecast:
-    """What is known after so many ms without traffic, within an hour. Seasons stay as they are."""
+    """Return the forecast after `passed` ms without traffic, processed at once. Seasons do not change."""
     passed = where(known.seen > 0, larger(passed / HOUR, 0.0), 0.0)
 
     def less(value: Value, tau: float) -> Value:
@@ -202,7 +212,7 @@ def faded(known: Forecast, passed: Value, memory: Memory = DEFAULT_MEMORY) -> Fo
 
 
 def _to_edge(known: Forecast, since: Value, edge: Value, memory: Memory) -> Forecast:
-    """Silence to the end of an hour. One that was wholly silent loses of its factor."""
+    """Advance over silence to the end of an hour. The factor of a wholly silent hour of the day decreases."""
     known = faded(known, edge - since, memory)
     hour = since // HOUR % HOURS
     factor = known.day.at(hour)
@@ -212,7 +222,7 @@ def _to_edge(known: Forecast, since: Value, edge: Value, memory: Memory) -> Fore
 
 
 def _turn(known: Forecast, at: Value, memory: Memory) -> Forecast:
-    """An hour has ended: its mean goes into the hours of the week, and perhaps a block's into the errors."""
+    """End an hour: update the hour of the week by its mean, and the errors if a block ends as well."""
     slot = (at // HOUR - 1) % WEEK
     weeks = where(known.seen <= WEEK, 1.0, where(known.seen <= 2 * WEEK, 2.0, memory.weeks))
     before = known.hours.at(slot)
@@ -223,7 +233,9 @@ def _turn(known: Forecast, at: Value, memory: Memory) -> Forecast:
 
 
 def _judged(known: Forecast, at: Value, memory: Memory) -> Forecast:
-    """If a block has ended: the models' errors, and what they say of the next one."""
+    """End a block if `at` is the end of one: update the models' errors, and forecast the next block.
+
+    Only wholly observed blocks count for the errors."""
     ends = at % (BLOCK * HOUR) == 0
     if ends is False or (ends is not True and not ends.any()):
         return known
@@ -251,8 +263,9 @@ def _size(value: Value) -> Value:
 
 
 def observe(known: Forecast, rate: Value, start: int, hours: float, memory: Memory = DEFAULT_MEMORY) -> Forecast:
-    """What is known after a window with this rate: it began at `start` (ms since 1970) and was `hours` long.
-    Seasons are changed in place."""
+    """Return the forecast after a window with this rate, which began at `start` (ms since 1970) and lasted `hours`.
+
+    Seasons change in place."""
     hour, weekday = start // HOUR % HOURS, start // (HOUR * HOURS) % DAYS
     day, week = known.day.at(hour), known.week.at(weekday)
     factor, young = day * week, hours / (known.seen + hours)
@@ -302,7 +315,7 @@ def observe(known: Forecast, rate: Value, start: int, hours: float, memory: Memo
 
 
 def models(known: Forecast, at: Value, step: int) -> list[Value]:
-    """What each model says of the hour that begins `step` hours after `at` (ms since 1970)."""
+    """Return each model's forecast of the hour that begins `step` hours after `at` (ms since 1970)."""
     hour = at // HOUR + step
     factor = known.day.at(hour % HOURS) * known.week.at(hour // HOURS % DAYS)
     daily = larger(known.level + known.trend * damped_steps(step), 0.0) * factor
@@ -311,7 +324,7 @@ def models(known: Forecast, at: Value, step: int) -> list[Value]:
 
 
 def blend(said: list[Value], errors: list[Value]) -> Value:
-    """The mean of what the models say, weighted by their errors."""
+    """Return the mean of the models' forecasts, weighted by their errors to the power of -32."""
     smallest = errors[0]
     for error in errors[1:]:
         smallest = lesser(smallest, error)
@@ -325,7 +338,7 @@ def blend(said: list[Value], errors: list[Value]) -> Value:
 
 
 def ahead(known: Forecast, at: int, hours: int, memory: Memory = DEFAULT_MEMORY) -> Value:
-    """The mean rate expected over the next `hours` (1 or more) after `at` (ms since 1970)."""
+    """Return the mean rate expected over the next `hours` (1 or more) after `at` (ms since 1970)."""
     total = 0.0
     for step in range(hours):
         total = total + expected(known, at, step, memory)
@@ -333,16 +346,16 @@ def ahead(known: Forecast, at: int, hours: int, memory: Memory = DEFAULT_MEMORY)
 
 
 def least(known: Forecast, mean: Value) -> Value:
-    """What there will be at least, with a certainty of ``1 - MISSED``, where `mean` is expected."""
+    """Return the lower bound of the rate with a certainty of ``1 - MISSED``, if `mean` is the expected rate."""
     return larger(mean - known.margin * known.off, 0.0)
 
 
 def expected(known: Forecast, at: int, step: int, memory: Memory = DEFAULT_MEMORY) -> Value:
-    """The rate expected in the hour that begins `step` hours after `at`."""
+    """Return the rate expected in the hour that begins `step` hours after `at` (ms since 1970)."""
     fading = memory.burst / (memory.burst + step + 0.5)
     return larger(blend(models(known, at, step), known.errors) + known.burst * fading, 0.0)
 
 
 def damped_steps(step: int) -> float:
-    """Hours for which a trend is taken to go on: damped, at most a day's worth."""
+    """Return the damped number of hours over which a trend continues, less than `HOURS`."""
     return HOURS * (step + 1.0) / (HOURS + step + 1.0)

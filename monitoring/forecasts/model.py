@@ -1,6 +1,6 @@
-"""What is kept of each topic from window to window, how a window changes it, and the score that follows.
+"""The state kept of each topic from window to window, its update by a window, and the resulting score.
 
-A `Model` holds one topic with numbers, or many with arrays; `advance` and `judge` do not see the difference.
+A `Model` holds one topic with numbers, or many topics with arrays. `advance` and `judge` treat both alike.
 """
 
 from __future__ import annotations
@@ -30,31 +30,32 @@ FORGET = 9 * 24 * HOUR
 
 
 class Pace(NamedTuple):
-    """How long things take."""
+    """The time constants of the models."""
 
     window: int = 300_000
-    """Milliseconds."""
+    """Length of a window in ms."""
     horizon: int = 6
-    """Hours ahead whose mean rate decides."""
+    """Hours of forecast whose mean rate decides."""
     placement: float = 1.0
-    """Hours after which half of what is known of a topic's members and churn is of the time since."""
+    """Time in hours after which past sums of copies, reach and churn count half."""
     idle: float = 2.0
     """Windows without traffic after which no traffic is expected, whatever the season says."""
 
 
 @dataclass(slots=True)
 class Model:
-    """Sums fade as time passes; `hours` is the time they stand for."""
+    """The state of one topic, or of many topics with an array in each field. The sums fade as time passes."""
 
     last: Value
-    """End of the last window with traffic, ms since 1970."""
+    """End of the last window with traffic, in ms since 1970; 0: none yet."""
     forecast: Forecast
-    """Of messages a second."""
+    """Forecast of the rate in messages a second."""
     hours: Value
+    """Time that the sums stand for, in hours; it fades with them."""
     messages: Value
     bytes: Value
     alm: Value
-    """Copies between clusters that ALM sent, or would have."""
+    """Copies between clusters that ALM sent, or would have sent without a tree."""
     up: Value
     far: Value
     reach: Value
@@ -65,12 +66,12 @@ class Model:
     priority: Value
 
     def part(self, index: Value) -> Model:
-        """The topics at an index; what is done to it does nothing to this."""
+        """Return the model of the topics at an index. Only changes of its seasons reach this model."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         return Model(**{n: v.part(index) if n == "forecast" else v[index] for n, v in values.items()})
 
     def put(self, index: Value, part: Model) -> None:
-        """Put a `part` back."""
+        """Write a `part` of the topics at an index back."""
         for f in fields(self):
             if f.name == "forecast":
                 self.forecast.put(index, part.forecast)
@@ -83,18 +84,21 @@ SUMS = ("messages", "bytes", "alm", "up", "far", "reach", "joins", "leaves")
 
 
 def unknown(like: Value = 0.0, never: Value = 0) -> Model:
-    """Of a topic that was never seen; of many, `like` is an array of zeros and `never` one of whole zeros."""
+    """Return the model of a topic that was never seen.
+
+    For many topics, `like` is an array of zeros (float64) and `never` an array of zeros (int64)."""
 
     def zero() -> Value:
-        return like + 0.0  # an array of its own for each
+        return like + 0.0  # a separate array for each field
 
     zeros = {name: zero() for name in ("hours", *SUMS, "senders", "members", "priority")}
     return Model(last=never + 0, forecast=nothing_known(like), **zeros)
 
 
 def advance(model: Model, seen: Window, start: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -> Model:
-    """The model after a window, which began at `start`. The fields of `seen` are numbers or arrays, as the model's; its
-    seasons are changed in place."""
+    """Return the model after a window that began at `start` (ms since 1970).
+
+    The fields of `seen` are numbers or arrays like the model's. The model's seasons change in place."""
     hours = pace.window / HOUR
     known = model.last > 0
     since = where(known, model.last, start)
@@ -121,7 +125,7 @@ def advance(model: Model, seen: Window, start: int, pace: Pace, memory: Memory =
 
 
 def shape(model: Model, now: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -> Shape:
-    """What is expected after `now`, the end of the last window."""
+    """Return the traffic expected after `now` (ms since 1970), the end of the last window."""
     here = faded(model.forecast, now - model.last, memory)
     lively = now - model.last <= pace.idle * pace.window
     rate = where(lively, ahead(here, now, pace.horizon, memory), 0.0)
@@ -144,6 +148,6 @@ def shape(model: Model, now: int, pace: Pace, memory: Memory = DEFAULT_MEMORY) -
 
 
 def judge(model: Model, now: int, pace: Pace, weights: Weights, memory: Memory = DEFAULT_MEMORY) -> tuple[Shape, Score]:
-    """What is expected, and what a tree would save and cost."""
+    """Return the traffic expected after `now` (ms since 1970), and the saving and cost of a tree."""
     found = shape(model, now, pace, memory)
     return found, score(found, weights)

@@ -1,6 +1,6 @@
-"""Many topics at once: the models of a part of them as arrays, in and out of Arrow tables.
+"""Advances the models of many topics at once, as arrays read from and written to Arrow tables.
 
-This is what Spark runs, on each part of the topics; `decider` does the same one topic at a time.
+Spark runs this module on each part of the topics. `decider` does the same one topic at a time.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ _STATE = np.dtype(
         ("hours", "f2", WEEK),
     ]
 )
-"""A topic's `Model` but for `last`, in the byte order of all machines that Spark runs on."""
+"""Bytes of a topic's `Model` without `last`. All machines that Spark runs on share the native byte order."""
 _WINDOW = [name for name in Window._fields if name not in ("topic", "start", "sites")]
 
 TOPICS = pa.schema([("topic", pa.string()), ("sites", pa.string()), ("last", pa.int64()), ("model", pa.binary())])
-"""What is kept of each topic from epoch to epoch (`monitoring.forecasts.model.Model`). Only Python looks into a model:
-as one value Spark passes it on without taking it apart."""
+"""Columns kept of each topic from epoch to epoch (`monitoring.forecasts.model.Model`). The model is a single binary
+value, which Spark passes on without parsing it."""
 JUDGED = pa.schema(
     [(name, pa.float64()) for name in ("saving", "cost", "inter", "sure", "rate", "size", "density", "saved")]
 )
-"""What follows from it at the end of an epoch."""
+"""Columns computed from the model at the end of an epoch."""
 
 Floats = npt.NDArray[np.float64]
 
 
 def epoch_of(rules: Rules, now: int) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """The function that takes a part of the topics from one epoch to the next, which ends at `now`: from their closed
-    windows and what was kept, to what is kept and how it is judged."""
+    """Return the function that advances a part of the topics to the epoch that ends at `now` (ms since 1970).
+
+    The function takes the topics' closed windows (`sums.WINDOWS`) and the rows kept of the last epoch (`TOPICS` at
+    least). It returns rows with the columns `TOPICS` and `JUDGED`, without topics silent for longer than `FORGET`."""
 
     def run(windows: pa.Table, kept: pa.Table) -> pa.Table:
         topics = pc.unique(pa.concat_arrays([_strings(kept, "topic"), _strings(windows, "topic")]))
@@ -83,7 +85,7 @@ def _strings(table: pa.Table, name: str) -> pa.Array:
 
 
 def models_of(kept: pa.Table, size: int) -> Model:
-    """The models of the topics that were kept, then of new ones."""
+    """Return the models of `size` topics: first those of `kept`, then new ones."""
     model = unknown(np.zeros(size), np.zeros(size, dtype=np.int64))
     old, forecast = kept.num_rows, model.forecast
     model.last[:old] = kept["last"].to_numpy()
@@ -101,7 +103,7 @@ def models_of(kept: pa.Table, size: int) -> Model:
 
 
 def _states(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """The models as they were written, without copying a byte if they are in one piece."""
+    """Return the models of a column as records, without a copy if the column has a single chunk."""
     pieces = [
         np.frombuffer(chunk.buffers()[2], _STATE, len(chunk), _begin(chunk)) for chunk in column.chunks if len(chunk)
     ]
@@ -109,7 +111,7 @@ def _states(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 
 def _begin(chunk: pa.Array) -> int:
-    """Where the bytes of an array's first value begin."""
+    """Return the offset of the first value's bytes in an array's data buffer."""
     return int(np.frombuffer(chunk.buffers()[1], np.int32, 1, chunk.offset * 4)[0])
 
 

@@ -1,1 +1,1 @@
-"""The Spark job and its process."""
+"""Runs the Spark job and its process."""

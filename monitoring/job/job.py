@@ -1,8 +1,14 @@
-"""The job: from files of counts to tables of decisions, batch by batch, each exactly once.
+"""Turns files of counts into tables of decisions, batch by batch, each exactly once.
 
-Spark's checkpoint says which files belong to which batch, and says the same again after a crash; `store` says which
-batches have happened. A batch sums its rows and those kept of open windows, closes the windows that the brokers' clocks
-have passed, takes every topic's model over them, and decides. Only candidates, never all topics, come to the driver.
+Spark's checkpoint records which files belong to which batch, so a crash does not change a batch. `store` records which
+batches were committed. A batch takes these steps:
+
+1. It joins its rows with the rows kept of open windows.
+2. It closes the windows that the brokers' clocks have passed, and sums their rows.
+3. It advances every topic's model over the closed windows.
+4. It decides.
+
+Only candidates come to the driver, never all topics.
 """
 
 from __future__ import annotations
@@ -32,26 +38,26 @@ from saps.statistics import REST
 logger = logging.getLogger(__name__)
 
 FILES_AT_ONCE = 200
-"""Files of the inbox in one batch at most; the intake puts 100,000 rows or more into one while there is a backlog."""
+"""Most files of the inbox in one batch. During a backlog the intake puts 100,000 rows or more into a file."""
 NAMED = 10
-"""Brokers named in one line of the log at most."""
+"""Most brokers named in one log line."""
 
 
 class _Seen(NamedTuple):
-    """What a batch has from one broker."""
+    """What a batch holds from one broker."""
 
     end: int | None
-    """Of its last interval that is not ahead of this machine's clock."""
+    """End of the last interval within the bound of this machine's clock, in ms since 1970."""
     ahead: int | None
-    """Of its last interval that is."""
+    """End of the last interval beyond that bound, in ms since 1970."""
     late: int
-    """Rows of windows that are closed."""
+    """Rows of windows that were closed before the batch."""
     files: list[str]
     rows: int
 
 
 class Job:
-    """The steps of one batch. `finished` is called with the names of files that are not needed any more."""
+    """Runs the steps of each batch."""
 
     def __init__(
         self,
@@ -63,8 +69,10 @@ class Job:
         done: Callable[[Batch], None] = lambda batch: None,
         tables: Tables | None = None,
     ) -> None:
-        """`budgets`: of the switches, as they are at each epoch; None: as `rules` say. `done` is called with each batch
-        that was committed. `tables`: for the windows, beside the state."""
+        """`finished` is called with the names of inbox files that are no longer needed.
+
+        `budgets` asks for the switches' budgets at each epoch; None: those of `rules`. `done` is called with each
+        committed batch. `tables`, if given, also gets the windows."""
         self._spark = spark
         self._store = store
         self._rules = rules
@@ -79,12 +87,12 @@ class Job:
         self._result_type = from_arrow_schema(_joined())
 
     def start(self, interval: float | None) -> StreamingQuery:
-        """Begin to read the inbox: what is there now (None), or what comes, each `interval` seconds."""
-        self._store.folder.write("inbox/.keep", b"")  # Spark wants a directory to be there, and passes over this
+        """Start the query over the inbox: a batch every `interval` seconds, or only the files there now for None."""
+        self._store.folder.write("inbox/.keep", b"")  # Spark requires the directory to exist, and skips this file
         rows = (
             self._spark.readStream.schema(self._rows_type)
             .option("maxFilesPerTrigger", FILES_AT_ONCE)
-            .option("ignoreMissingFiles", "true")  # what is put into quarantine
+            .option("ignoreMissingFiles", "true")  # a batch that Spark repeats may list files deleted since
             .parquet(self._store.folder.uri("inbox"))
             .select(*NEEDED, F.col("_metadata.file_name").alias("file"))
         )
@@ -96,7 +104,7 @@ class Job:
         return writer.trigger(processingTime=f"{int(interval * 1000)} milliseconds").start()
 
     def batch(self, rows: DataFrame, number: int) -> None:
-        """Do one batch, unless it has been done."""
+        """Compute and commit one batch, unless it was committed before."""
         last = self._store.last()
         self._finished(last.files)
         if number <= last.batch:
@@ -143,7 +151,7 @@ class Job:
         return commit, batch._replace(table=table)
 
     def _seen(self, rows: DataFrame, closed: int, bound: int) -> dict[str, _Seen]:
-        """What came from each broker; rows that end after `bound` are ahead of this machine's clock."""
+        """Return what came from each broker. Rows that end after `bound` are ahead of this machine's clock."""
         sane = end_of() <= bound
         ended = window_of(self._rules.pace.window) + self._rules.pace.window <= closed
         each = (
@@ -188,7 +196,9 @@ class Job:
         return self._spark.read.schema(schema).parquet(self._uri(name))  # type: ignore[arg-type]
 
     def _advance(self, closed: DataFrame, last: Commit, now: int, out: str) -> None:
-        """Take all topics over the closed windows, and judge them."""
+        """Advance all topics' models over the closed windows, judge them, and write both to the directory `out`.
+
+        `closed` has the rows of the windows that close with the epoch `now`."""
         length, step = self._rules.pace.window, epoch_of(self._rules, now)
         part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
         if self._tables is not None:
@@ -202,7 +212,7 @@ class Job:
             else self._spark.createDataFrame([], self._topics_type)
         )
         grouped = closed.groupBy(part).cogroup(models.groupBy(part))
-        # A model is noise to the last bit: what compresses it takes time, and hardly any room less.
+        # The bits of a model are nearly random: stronger compression costs time and saves hardly any room.
         grouped.applyInArrow(step, self._result_type).write.parquet(self._uri(out), compression="lz4")
 
     def _decide(self, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
@@ -211,8 +221,9 @@ class Job:
         return decide(judged, held, network, epoch, self._rules.calm)
 
     def candidates(self, topics: str, held: Mapping[str, Held]) -> list[Judged]:
-        """As `Decider._candidates`: the topics worth a tree, the best for their room, and those that were decided
-        about before."""
+        """Return the topics in `held`, and at most `Rules.most` others worth a tree, those of highest density.
+
+        `topics` is the directory of the judged topics. `Decider._candidates` does the same without Spark."""
         judged = self._read(topics, self._result_type)
         columns = list(Judged._fields)
         found = []
@@ -227,13 +238,13 @@ class Job:
 
 
 def window_of(length: int) -> Column:
-    """`features.window_of` of a row."""
+    """Return `features.window_of` of a row as a column, for windows of `length` ms."""
     middle = F.col("start") + (F.col("seconds") * 500).cast("long")
     return middle - F.pmod(middle, F.lit(length))
 
 
 def end_of() -> Column:
-    """When a row's interval ended, ms since 1970."""
+    """Return the end of a row's interval as a column, in ms since 1970."""
     return F.col("start") + (F.col("seconds") * 1000).cast("long")
 
 
@@ -242,7 +253,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _summed(step: Callable[[pa.Table, pa.Table], pa.Table], length: int) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """`step` for rows, not windows."""
+    """Return `step` with its first argument as rows instead of windows of `length` ms."""
 
     def run(rows: pa.Table, kept: pa.Table) -> pa.Table:
         return step(windows(rows, length), kept)

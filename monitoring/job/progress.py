@@ -1,4 +1,4 @@
-"""How the job is, as Prometheus metrics: what came, what was late or put aside, and how old the last decision is."""
+"""The job's Prometheus metrics: rows received, late rows, quarantined files, and the age of the last decision."""
 
 from __future__ import annotations
 
@@ -37,26 +37,27 @@ TOLD = {
     "saved": "saved_bytes",
     "predicted": "predicted_bytes",
 }
-"""What OFGate is told of the metrics (`saps.agents.ofgate.decisions_io.Job`)."""
+"""The metrics that OFGate gets (`saps.agents.ofgate.decisions_io.Job`): OFGate's name -> the metric's name without its
+prefix."""
 
 
 class Batch(NamedTuple):
-    """What a batch that was committed has done."""
+    """The results of a committed batch."""
 
     rows: int
     late: Mapping[str, int]
-    """Rows of closed windows, by broker."""
+    """Rows of windows closed before the batch, by broker."""
     skew: Skew
     closed: int
-    """Windows that end by then are closed."""
+    """Time in ms since 1970 up to which windows are closed."""
     table: Table | None
-    """What was decided, if a window was closed."""
+    """The decisions, or None if no window was closed."""
     money: tuple[float, float] = (0.0, 0.0)
-    """Bytes saved, and predicted, by all trees so far."""
+    """Bytes that all trees have saved so far, and the bytes predicted."""
 
 
 class Progress:
-    """The metrics, in a registry of their own."""
+    """Keeps the job's metrics in a registry of their own."""
 
     def __init__(self, store: Store, rules: Rules, intake: Intake, clock: Callable[[], float] = time.time) -> None:
         self.registry = CollectorRegistry()
@@ -99,7 +100,7 @@ class Progress:
         self.listener = _Listener(self._seconds, self._failures)
 
     def batch(self, done: Batch) -> None:
-        """A batch was committed."""
+        """Count a committed batch."""
         self._batches.inc()
         self._rows.inc(done.rows)
         for broker, count in done.late.items():
@@ -118,7 +119,7 @@ class Progress:
         self._predicted.set(found[1])
 
     def told(self) -> dict[str, float]:
-        """How the job is, in short, for the operator's page: sums since its start, times in seconds since 1970."""
+        """Return the metrics `TOLD` for the operator's page: sums since the start, times in seconds since 1970."""
         found: dict[str, float] = defaultdict(float)
         for family in self.registry.collect():
             for sample in family.samples:
@@ -127,7 +128,7 @@ class Progress:
 
     @contextmanager
     def served(self, host: str, port: int) -> Iterator[int]:
-        """Answers ``GET /metrics``, on the port that is given. Raises OSError if the address cannot be had."""
+        """Serve ``GET /metrics`` within the context, which yields the port. Raises OSError if it cannot listen."""
         server, thread = start_http_server(port, host, self.registry)
         try:
             yield server.server_port
@@ -138,22 +139,22 @@ class Progress:
 
 
 class _Listener(StreamingQueryListener):
-    """What Spark says of its queries; called on a thread of its own."""
+    """Turns Spark's events about its queries into metrics. Spark calls it on a thread of its own."""
 
     def __init__(self, seconds: Gauge, failures: Counter) -> None:
         self._seconds, self._failures = seconds, failures
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """A query has begun."""
+        """Ignore the start of a query."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch has ended."""
+        """Record the duration of a batch that has ended."""
         self._seconds.set(event.progress.batchDuration / 1000)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing has come."""
+        """Ignore a trigger without new files."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query has ended, perhaps by a batch that failed."""
+        """Count a failure if the query ended with an exception."""
         if event.exception is not None:
             self._failures.inc()

@@ -1,4 +1,4 @@
-"""The process of `saps monitor`: intake, job and sink, until the end of the files (`--once`) or of the process."""
+"""Runs intake, job and sink in the process of `saps monitor`, until the files (`--once`) or the process end."""
 
 from __future__ import annotations
 
@@ -30,45 +30,47 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOK = 1
-"""Seconds between two looks at whether OFGate is there again, and at the source at least."""
+"""Seconds between two attempts to send decisions, and least seconds between two looks at the source."""
 LOOKS = 4
-"""How often the source is looked at within an interval, if `LOOK` allows: each look with new files leaves one file in
-the inbox, which Spark notes for ever."""
+"""Looks at the source within an interval, if `LOOK` allows. More looks make more files in the inbox, and Spark notes
+each for ever."""
 REMIND = 30.0
-"""Seconds after which OFGate is told the newest table once more, should it have started anew."""
+"""Seconds after which OFGate gets the newest table once more, because it may have restarted."""
 AGAIN = 3
-"""How often a batch that fails is tried again before the job gives up."""
+"""Retries of a failed query before the job gives up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is to be done."""
+    """The parameters of a run."""
 
     source: str | Path
     state: str | Path
-    """Both by path or URI."""
+    """Where the job keeps its state; like `source`, a path or URI."""
     ofgates: list[str] = field(default_factory=list)
     token: str | None = None
     interval: float | None = 60.0
-    """Seconds between two batches; None: once, what is there."""
+    """Seconds between two batches; None: process the present files once."""
     timeout: float = 60.0
-    """With `interval` None: seconds for which OFGate is waited for."""
+    """Most seconds to wait at the end for OFGate to take the decisions."""
     rules: Rules = field(default_factory=Rules)
     budgets: Budgets | None = None
-    """Of the switches; None: as the rules say."""
+    """Source of the switches' budgets; None: those of the rules."""
     identity: Identity | None = None
-    """For OFGates with ``https`` addresses."""
+    """Certificate for OFGates with ``https`` addresses."""
     metrics: Address | None = None
-    """Where ``GET /metrics`` is answered."""
+    """Address that serves ``GET /metrics``; None: no address."""
     access: Access = field(default_factory=Access)
-    """For sources that are streams."""
+    """Credentials for sources that are streams."""
     tables: str = ""
-    """Where windows and decisions go as tables (`monitoring.decisions.tables_io.lake_of`); empty: nowhere."""
+    """Place for windows and decisions as tables (`monitoring.decisions.tables_io.lake_of`); empty: no tables."""
 
 
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
-    """Do it. Returns the exit status: 0, or 1 if OFGate has not got all decisions, or batches fail again and again.
-    Raises OSError if the address for metrics, the source or the state cannot be had, ValueError for a URI that is none,
+    """Run the job until its files end or `stop` is set; None: until SIGTERM or SIGINT.
+
+    Returns the exit status: 0, or 1 if OFGate has not got all decisions or batches fail more than `AGAIN` times. Raises
+    OSError if the metrics address, the source or the state cannot be used, ValueError for a malformed URI, and
     ImportError without the library of a source or of tables."""
     from monitoring.job.job import Job  # here: they need pyspark
     from monitoring.job.progress import Progress
@@ -92,7 +94,7 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
 
 
 class Outlets:
-    """Where decisions go."""
+    """Sends decisions to OFGate and adds them to the tables."""
 
     def __init__(self, sink: Sink, tables: Tables | None) -> None:
         self._sink = sink
@@ -100,13 +102,13 @@ class Outlets:
         self._fault = ""
 
     def flush(self) -> bool:
-        """Send and add what has happened. True if nothing is left."""
+        """Send new decisions to OFGate and add them to the tables. Returns True if nothing is left to do."""
         sent = self._sink.flush()
         if self._tables is None:
             return sent
         try:
             self._tables.flush()
-        except Exception as error:  # the libraries of the formats have no common one
+        except Exception as error:  # the formats' libraries share no class of exceptions
             if str(error) != self._fault:
                 logger.error("decisions are not added to the tables, trying again: %s", error)
             self._fault = str(error)
@@ -115,7 +117,7 @@ class Outlets:
         return sent
 
     def remind(self) -> None:
-        """OFGate may have started anew."""
+        """Send OFGate the newest table once more, because it may have restarted."""
         self._sink.remind()
 
 
@@ -134,7 +136,9 @@ def _run(job: Job, order: Order, intake: Intake, outlets: Outlets, ending: threa
 def _watch(
     query: StreamingQuery, intake: Intake, outlets: Outlets, interval: float | None, ending: threading.Event
 ) -> str | None:
-    """Until the query ends, or is to end: take files in, and send decisions. What it failed with, if it did."""
+    """Take in files and send decisions until the query ends or `ending` is set.
+
+    Returns the first line of the error with which the query failed, or None."""
     from pyspark.errors import StreamingQueryException
 
     reminded, looked = time.monotonic(), -math.inf
@@ -156,7 +160,7 @@ def _watch(
 
 
 def _sent(outlets: Outlets, order: Order, ending: threading.Event) -> bool:
-    """All decisions have reached OFGate; it may take a while to come back."""
+    """Return whether all decisions were delivered within `Order.timeout` seconds. Setting `ending` stops the wait."""
     give_up = time.monotonic() + order.timeout
     while not outlets.flush():
         if time.monotonic() >= give_up or ending.wait(LOOK):
@@ -166,7 +170,7 @@ def _sent(outlets: Outlets, order: Order, ending: threading.Event) -> bool:
 
 
 def _until_signalled() -> threading.Event:
-    """An event that SIGTERM and SIGINT set."""
+    """Return an event that SIGTERM and SIGINT set."""
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

@@ -1,4 +1,4 @@
-"""Spark as the job wants it: settings with reasons, and how its code reaches the executors."""
+"""Starts Spark with the job's settings, and ships the job's code to the executors."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ import saps
 logger = logging.getLogger(__name__)
 
 LOCAL_PARTITIONS = 4
-"""Parts that topics are divided into on one machine. More needs less memory at a time, and costs more per part."""
+"""Parts of the topics on one machine. More parts need less memory at a time, and add a fixed cost each."""
 MEMORY = "3g"
-"""Java heap of the driver."""
+"""Default Java heap of the driver."""
 
 
 class NoSparkError(Exception):
-    """Spark's Java cannot be started here. It has said why on standard error."""
+    """Spark's Java did not start; it has printed the reason on standard error."""
 
 
 DEFAULTS = {
@@ -40,17 +40,17 @@ DEFAULTS = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": str(LOCAL_PARTITIONS),
-    "spark.sql.adaptive.enabled": "false",  # it measures each stage before the next: more time for small ones
+    "spark.sql.adaptive.enabled": "false",  # it measures each stage before the next, which slows down small stages
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
 }
-"""What is set where Spark's own configuration says nothing."""
+"""The job's settings where Spark's own configuration has none."""
 LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-"""Also, where all is on this machine."""
+"""Further default settings if the master is on this machine."""
 UNNAMED = ("pyspark-shell", "__main__.py")
-"""Names that Spark itself gives a job that has none."""
+"""Names that Spark itself gives to an unnamed job."""
 
 
 def session(
@@ -60,21 +60,22 @@ def session(
     options: str = "",
     event_log: str | None = None,
 ) -> SparkSession:
-    """A session. `master` None: what `spark-submit` says; `options`: for the driver's Java; `event_log`: a directory
-    or a URI of Spark's. One in a process only.
+    """Start Spark and return its session. A process can have only one.
 
-    What is not given is as Spark's own configuration says (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``,
-    ``spark-defaults.conf``), and only then as `DEFAULTS` do. Raises `NoSparkError`."""
+    `master` None takes that of `spark-submit`. `memory` is the driver's Java heap, `partitions` the number of parts of
+    the topics, `options` are options of the driver's Java, and `event_log` is a directory or URI for Spark's event log.
+    Spark's own configuration (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``, ``spark-defaults.conf``) fills in missing
+    settings, then `DEFAULTS`. Raises `NoSparkError`, and OSError if the directory of the event log cannot be made."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if memory is None:
-        os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)  # whatever else is said goes before it
+        os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)  # every other setting of Spark overrides it
     defaults = dict(DEFAULTS)
     given: dict[str, str] = {}
     if master is not None:
         given["spark.master"] = master
         if master.startswith("local") or "//127.0.0.1:" in master:
             defaults |= LOOPBACK
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Java asks for the machine's own name's address
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Java resolves the machine's own name
     if memory is not None:
         given["spark.driver.memory"] = memory
     if options:
@@ -86,10 +87,10 @@ def session(
             Path(event_log).mkdir(parents=True, exist_ok=True)
             event_log = Path(event_log).absolute().as_uri()
         given |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log}
-    launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes this for a shell, and shows it
+    launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes the job for a shell and shows a bar
     try:
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(launch.items())))
-        known = dict(SparkConf().getAll())  # the Java that runs now has read all of Spark's own configuration
+        known = dict(SparkConf().getAll())  # the running Java has read all of Spark's own configuration
         if known.get("spark.app.name") in UNNAMED:
             del known["spark.app.name"]
         kept = {name: known[name] for name in defaults if known.get(name, defaults[name]) != defaults[name]}
@@ -108,8 +109,9 @@ def session(
 
 
 def ship(spark: SparkSession) -> None:
-    """Give the executors this code, as a zip: a wheel is not taken by all of them. The same code makes the same file,
-    for Spark does not take two of one name."""
+    """Ship this code to the executors as a zip, because not every executor accepts a wheel.
+
+    The file's name is a digest of the code: Spark rejects a second file of the same name."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as out:
         for package in (monitoring, saps):
@@ -123,7 +125,7 @@ def ship(spark: SparkSession) -> None:
 
 @cache
 def _shelf() -> Path:
-    """A directory of this machine that stays until the process ends: executors that come later are served from it."""
+    """Return a temporary directory that stays until the process ends, because later executors fetch files from it."""
     directory = Path(tempfile.mkdtemp(prefix="saps-monitor-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory

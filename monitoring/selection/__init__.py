@@ -1,1 +1,1 @@
-"""Which topics get a tree: scores, budgets of switches, the knapsack."""
+"""Selects the topics that get a tree: scores, the switches' budgets, the knapsack."""

@@ -1,7 +1,8 @@
-"""What the switches have left for trees, from the controller: ``GET /v1/budgets`` and ``/v1/ofms``, or a file.
+"""Asks the controller for the switches' free room: ``GET /v1/budgets`` and ``/v1/ofms``, or a file.
 
-A tree that was decided before and stands is in what the controller calls used. It competes with the others for the same
-room, so it is taken out again: the room is the budget without what *others* use, such as trees an operator has ordered.
+The controller counts a standing tree that the job decided as used. That tree competes with the other candidates for the
+same room, so its use is subtracted again. The room is the budget less the use by *others*, such as trees that an
+operator ordered.
 """
 
 from __future__ import annotations
@@ -24,24 +25,25 @@ from monitoring.selection.selection import Held
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds for one request."""
+"""Timeout of a request in seconds."""
 
 
 class Told(NamedTuple):
-    """What the controller says."""
+    """The controller's answers."""
 
     budgets: dict[str, Room]
-    """By datapath id."""
+    """Budget of each switch, by datapath id."""
     used: dict[str, Room]
+    """Used room of each switch, by datapath id."""
     standing: frozenset[str] | None
-    """Topics that have trees; None: not told, all that were decided."""
+    """Topics that have trees; None: unknown, and all decided trees are taken to stand."""
 
 
 class Budgets:
-    """Asks for each epoch anew. What cannot be had is as it was the last time, or as `known` says."""
+    """Asks for the budgets at each epoch. Without an answer the last known budgets hold, or those of `known`."""
 
     def __init__(self, source: str, known: Network, token: str | None = None) -> None:
-        """`source`: a controller's northbound URL, or a file with the answer of its ``/v1/budgets``."""
+        """`source` is a controller's northbound URL, or a file with the answer of its ``/v1/budgets``."""
         self._source = source.rstrip("/")
         self._known = known
         self._token = token
@@ -49,7 +51,9 @@ class Budgets:
         self._reachable = True
 
     def network(self, judged: Iterable[Judged], held: Mapping[str, Held]) -> Network:
-        """The network with the room there is now, for decisions about these topics."""
+        """Return the network with the present room for decisions about `judged`.
+
+        The room includes that of the trees in `held`. A failed request is logged and raises nothing."""
         try:
             self._told = self._ask()
             self._say(None)
@@ -72,7 +76,7 @@ class Budgets:
             return json.load(f)
 
     def _say(self, error: Exception | None) -> None:
-        """One line when the controller goes, one when it is back."""
+        """Log once when the controller is lost and once when it is back."""
         if (error is None) != self._reachable:
             self._reachable = error is None
             if error is not None:
@@ -84,8 +88,10 @@ class Budgets:
 
 
 def read(budgets: Any, ofms: Any) -> Told:
-    """From the northbound's answers. Raises ValueError, LookupError or TypeError for what is none; a controller that
-    knows no switch tells nothing."""
+    """Parse the northbound's answers.
+
+    Raises ValueError, LookupError or TypeError for malformed answers, and ValueError if the controller knows no
+    switch."""
     if not budgets:
         raise ValueError("no switch is known")
     rooms, used = {}, {}
@@ -98,8 +104,10 @@ def read(budgets: Any, ofms: Any) -> Told:
 
 
 def room(known: Network, told: Told, trees: Iterable[Judged]) -> Network:
-    """The network with budgets less what others than these trees use. A cluster whose switch is not known
-    (`Network.dpids`) gets what the fullest of the other switches has; a budget given by name is never exceeded."""
+    """Return the network with budgets less the room that others than `trees` use.
+
+    A cluster whose switch is unknown (`Network.dpids`) gets the room of the fullest of the switches that `dpids` does
+    not name, or of all if it names them all. A budget given by name is never exceeded."""
     ours: dict[str, Room] = {}
     for tree in trees:
         if told.standing is None or tree.topic in told.standing:

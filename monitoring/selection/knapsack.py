@@ -1,10 +1,10 @@
-"""The multidimensional knapsack: items with values, each needing room of several resources; which to take?
+"""Solves the multidimensional knapsack: selects items, which have values and need room of several resources.
 
-Up to `EXACT` items HiGHS solves it by branch and cut, to within `GAP` of the optimum. Beyond, and without scipy, the
-best of several greedy orders is taken: by value, by value for the share of the room needed, and by value against the
-resources' dual prices (subgradient steps on the Lagrangian relaxation; Fisher 1981). Either way a bound on the optimum
-says how much is lost at most: HiGHS's own, that of the linear relaxation, or the Lagrangian one. No clock ends the
-search: the same items give the same selection on a busy machine.
+Up to `EXACT` items HiGHS solves it by branch and cut, to within `GAP` of the optimum. For more items, or without scipy,
+the best of several greedy orders is taken. These orders are by value, by value for the share of the room needed, and by
+value against the resources' dual prices (subgradient steps on the Lagrangian relaxation; Fisher 1981). A bound on the
+optimum limits the loss in either case: HiGHS's own, that of the linear relaxation, or the Lagrangian one. No clock ends
+the search, so the same items give the same selection on a busy machine.
 """
 
 from __future__ import annotations
@@ -14,42 +14,45 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 ROUNDS = 15
-"""Steps towards the dual prices."""
+"""Subgradient steps towards the dual prices."""
 EXACT = 5000
-"""Items up to which HiGHS is asked: 1 to 6 s for as many."""
+"""Most items for HiGHS, which takes 1 to 6 s for so many."""
 GAP = 0.0045
-"""It ends when what is lost is less. Smaller: seconds instead of tenths where values are about the same."""
+"""Relative loss at which HiGHS stops. A smaller gap takes seconds instead of tenths where values are nearly equal."""
 NODES = 5000
-"""Of its search tree; then it gives the best it has. The first suffices nearly always; 300 lose up to 7 per mille."""
+"""Most nodes of HiGHS's search tree, after which it returns its best solution. The first node nearly always suffices; a
+limit of 300 loses up to 7 per mille."""
 
 Need = tuple[tuple[int, int], ...]
-"""Pairs of a resource's number and how much of it is needed."""
+"""Pairs of a resource's number and the amount needed of it."""
 
 
 class Items(NamedTuple):
-    """The items by number."""
+    """The items of a knapsack, by number."""
 
     values: Sequence[float]
-    """Positive."""
+    """Value of each item, positive."""
     needs: Sequence[Need]
+    """Needs of each item."""
     room: Sequence[int]
-    """What there is of each resource."""
+    """Available amount of each resource."""
 
 
 class Solution(NamedTuple):
-    """A selection, and what no selection exceeds."""
+    """A selection and an upper bound of every selection's worth."""
 
     chosen: list[int]
-    """Ascending."""
+    """Numbers of the selected items, ascending."""
     bound: float
+    """Upper bound of the worth of any selection."""
 
     def gap(self, items: Items) -> float:
-        """The share of the best selection's worth that this one lacks, at most."""
+        """Return an upper bound of the share by which the selection's worth falls short of the best one's."""
         return max(0.0, 1.0 - worth(items, self.chosen) / self.bound) if self.bound > 0 else 0.0
 
 
 def solve(items: Items) -> Solution:
-    """The best selection found, and a bound on all."""
+    """Return the best selection found, with an upper bound of all selections."""
     total = sum(items.values)
     items = _binding(items)
     if not any(items.needs):
@@ -67,12 +70,12 @@ def solve(items: Items) -> Solution:
 
 
 def worth(items: Items, chosen: Iterable[int]) -> float:
-    """What a selection is worth."""
+    """Return the sum of the values of the chosen items."""
     return sum(items.values[index] for index in chosen)
 
 
 def _binding(items: Items) -> Items:
-    """The same problem without the resources that suffice for all items."""
+    """Return the same problem without needs of resources that suffice for all items."""
     wanted = [0] * len(items.room)
     for need in items.needs:
         for resource, amount in need:
@@ -108,7 +111,7 @@ def _greedy(items: Items, order: Iterable[int]) -> list[int]:
 
 
 def _prices(items: Items) -> list[float]:
-    """What a unit of each resource is worth: at these prices about as much is wanted as there is."""
+    """Return the dual price of a unit of each resource. At these prices demand about equals the room."""
     resources = sorted({resource for need in items.needs for resource, _ in need})
     total = sum(items.values)
     prices = [0.0] * len(items.room)
@@ -126,7 +129,7 @@ def _prices(items: Items) -> list[float]:
 
 
 def _dual(items: Items, prices: Sequence[float]) -> float:
-    """The Lagrangian bound: what the room is worth at these prices, and what the items are worth beyond it."""
+    """Return the Lagrangian bound: the room's worth at these prices, plus the items' positive worth beyond them."""
     worth_of_room = sum(price * room for price, room in zip(prices, items.room, strict=True))
     beyond = (
         value - sum([amount * prices[resource] for resource, amount in need])
@@ -136,7 +139,7 @@ def _dual(items: Items, prices: Sequence[float]) -> float:
 
 
 def _exact(items: Items) -> Solution:
-    """By HiGHS."""
+    """Solve the problem by HiGHS. The bound is infinite if HiGHS gives none."""
     import numpy as np
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -151,13 +154,13 @@ def _exact(items: Items) -> Solution:
     bound = -found.mip_dual_bound * scale if found.mip_dual_bound is not None else float("inf")
     if found.x is None:
         return Solution([], bound)
-    # It keeps to the room to within a tolerance: what is beyond it is left out, and what still fits comes in.
+    # HiGHS respects the room only to within a tolerance, so a greedy pass leaves out items that do not fit.
     share = sorted(range(len(found.x)), key=lambda index: (-round(found.x[index]), -items.values[index], index))
     return Solution(_greedy(items, share), bound)
 
 
 def _relaxed(items: Items) -> float:
-    """What the items are worth if parts of them can be taken: the bound of the linear relaxation."""
+    """Return the bound of the linear relaxation, in which fractions of items can be taken."""
     import numpy as np
     from scipy.optimize import linprog
 

@@ -1,9 +1,8 @@
-"""What a tree needs of each switch, and what the switches have to give.
+"""Computes the room that a tree needs on each switch, and holds the switches' budgets.
 
-A star: each cluster has its own switch, and trees over several clusters meet in the core. The numbers are those of
-`saps.ofm.flows.plan`: a flow entry for each link of the tree and for each broker, a bucket for each link and each
-broker that
-receives.
+The network is a star: each cluster has its own switch, and trees over several clusters meet in the core. The numbers
+are those of `saps.ofm.flows.plan`: a flow entry for each link of the tree and each broker, and a bucket for each link
+and each receiving broker.
 """
 
 from __future__ import annotations
@@ -17,42 +16,42 @@ from typing import NamedTuple
 from monitoring.counts.features import Site
 
 CORE = "*core*"
-"""The switch where the clusters' links meet; no cluster can have this name."""
+"""Name of the switch where the clusters' links meet; no cluster can have this name."""
 
 
 class Room(NamedTuple):
-    """Flow entries and buckets: what a switch has, or a tree needs."""
+    """Flow entries and group buckets that a switch has or a tree needs."""
 
     entries: int = 0
     buckets: int = 0
 
 
 Needs = dict[str, Room]
-"""What one tree needs, by switch."""
+"""Room that a tree needs, by switch."""
 
 
 ROOM = Room(1000, 10_000)
-"""Default of `saps controller`."""
+"""Default budget of a switch in `saps controller`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What OFMs may use on each switch."""
+    """The room that OFMs may use on each switch."""
 
     default: Room = ROOM
     budgets: Mapping[str, Room] = field(default_factory=dict)
-    """By cluster, or `CORE`, where it is not the default."""
+    """Budget by the name of a switch or `CORE`, where it is not the default."""
     switches: Mapping[str, str] = field(default_factory=dict)
-    """Cluster -> name of its switch, where several clusters share one; else the cluster's own name."""
+    """Cluster -> name of its switch, where several clusters share a switch; elsewhere the name is the cluster's."""
     dpids: Mapping[str, str] = field(default_factory=dict)
     """Name of a switch, or `CORE` -> its datapath id at the controller, 16 hexadecimal digits."""
 
     def budget(self, switch: str) -> Room:
-        """The budget of a switch."""
+        """Return the budget of a switch."""
         return self.budgets.get(switch, self.default)
 
     def needs(self, sites: list[Site]) -> Needs:
-        """What a tree for brokers at these sites needs."""
+        """Return the room that a tree for brokers at these sites needs; on one switch it needs nothing in the core."""
         brokers: dict[str, list[int]] = {}
         for site in sites:
             counts = brokers.setdefault(self.switches.get(site.cluster, site.cluster), [0, 0])
@@ -69,8 +68,10 @@ class Network:
 
 
 def read_network(file: Path) -> Network:
-    """A network from JSON: ``{"default": [1000, 10000], "budgets": {"tokyo": [50, 100]}, "switches": {"osaka": "w"},
-    "dpids": {"tokyo": "0000000000000002"}}``. Raises OSError, or ValueError for what is none."""
+    """Read a network from a JSON file.
+
+    For example ``{"default": [1000, 10000], "budgets": {"tokyo": [50, 100]}, "switches": {"osaka": "w"},
+    "dpids": {"tokyo": "0000000000000002"}}``. Raises OSError, and ValueError for a malformed file."""
     plain = json.loads(file.read_text())
     try:
         return Network(
@@ -84,7 +85,9 @@ def read_network(file: Path) -> Network:
 
 
 def parse_budget(text: str) -> tuple[str, Room]:
-    """``tokyo=50:100`` or, for all others, ``50:100``: entries and buckets. Raises ValueError."""
+    """Parse a budget of entries and buckets: ``tokyo=50:100``, or ``50:100`` for all other switches.
+
+    Returns the switch (empty for all others) and its room. Raises ValueError for any other text."""
     switch, _, room = text.rpartition("=")
     entries, separator, buckets = room.partition(":")
     if not (separator and entries.isdecimal() and buckets.isdecimal()):

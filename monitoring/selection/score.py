@@ -1,12 +1,12 @@
-"""What a tree for a topic would save, and what it would cost: bytes a second that cross links (SAPS 2016, 3, 3.2, 3.3).
+"""Computes the saving and cost of a tree for a topic, in bytes a second over links (SAPS 2016, 3, 3.2, 3.3).
 
 The network is a star of sites: a copy from one cluster to another crosses two links between clusters, up and down. ALM
-sends one for each other cluster that wants the message, or more; a tree carries a message up once, and down once for
-each. Within a site ALM's copies cross the sender's access link and the receiver's, the tree's only the receiver's, and
-one loopback packet comes back. What is saved counts more the higher the topic's priority is.
+sends at least one copy for each other cluster that wants the message. A tree carries a message up once, and down once
+for each such cluster. Within a site ALM's copies cross the access links of the sender and the receiver. A tree's copies
+cross only the receiver's, and one loopback packet comes back. The saving weighs more the higher the topic's priority.
 
-A tree costs its upkeep: changes when brokers join and leave, questions to OFGate, high-water marks to members. And
-while members are taken out nobody uses it.
+A tree costs its upkeep: changes when brokers join and leave, questions to OFGate, and high-water marks to members. No
+broker uses the tree while members are taken out.
 """
 
 from __future__ import annotations
@@ -19,86 +19,90 @@ from monitoring.forecasts.arrays import Value, larger, lesser, ratio
 HEADER = 60
 """Bytes of headers of a message on a link: Ethernet, IP, transport, frame."""
 MARK = 2 * (HEADER + 40)
-"""Bytes of a high-water mark, on two access links; at most one each `MARK_EVERY` seconds and member (decision 032)."""
+"""Bytes of a high-water mark on two access links. A member gets at most one in `MARK_EVERY` seconds (decision 032)."""
 MARK_EVERY = 2.0
+"""Least seconds between two high-water marks to a member."""
 UPDATE = 2000.0
 """Bytes of one change of a tree: notice to OFGate, request to the OFC, flows and groups to the switches."""
 REVOCATION = 600.0
-"""Bytes for each publisher's broker when a member is taken out: its lease is revoked and asked for again (EITHER)."""
+"""Bytes for each publisher's broker when a member is taken out: the lease is revoked and requested again (EITHER)."""
 QUESTION = 2 * 300.0
 """Bytes of the questions about a tree within one lease, for each publisher's broker (EITHER)."""
 LEASE = 10.0
-"""Seconds."""
+"""Duration of a publisher's lease in seconds."""
 OUT = 0.5
-"""Seconds without a tree when a member is taken out (EITHER): what is under way must have arrived."""
+"""Seconds without a tree when a member is taken out (EITHER), until the packets in flight have arrived."""
 MIGRATION = 5.0
-"""Seconds for which ALM serves who has joined, before it is in the tree (BOTH)."""
+"""Seconds for which ALM serves a new member before it is in the tree (BOTH)."""
 ANNOUNCEMENT = 200.0
 """Bytes for each publisher's broker when a member joins or leaves S(t$OFM) (BOTH)."""
 
 
 @dataclass(slots=True)
 class Shape:
-    """How a topic's messages travel, as rates and means; of one topic, or of many with an array in each field."""
+    """The spread of a topic's messages as rates and means; of many topics with an array in each field."""
 
     rate: Value
-    """Messages a second that are expected."""
+    """Expected messages a second over the horizon."""
     least: Value
-    """As many there will be with a certainty of 80 %."""
+    """Lower bound of `rate` with a certainty of 80 %."""
     soon: Value
-    """Messages a second that are expected in the next hour."""
+    """Expected messages a second in the next hour."""
     size: Value
-    """Mean payload, bytes."""
+    """Mean payload in bytes."""
     alm: Value
-    """Copies between clusters that ALM sends of a message."""
+    """Mean copies between clusters that ALM sends of a message."""
     up: Value
-    """Share of the messages that anybody in another cluster wants."""
+    """Share of the messages that another cluster wants."""
     far: Value
-    """Other clusters that want a message."""
+    """Mean number of other clusters that want a message."""
     reach: Value
-    """Other brokers that a message reaches."""
+    """Mean number of other brokers that a message reaches."""
     joins: Value
+    """Brokers a second that become members."""
     leaves: Value
-    """Brokers a second."""
+    """Brokers a second that cease to be members."""
     senders: Value
+    """Brokers at which clients publish."""
     members: Value
-    """Brokers."""
+    """Brokers with subscribers."""
     priority: Value
-    """0 to 7."""
+    """Priority of the topic, 0 to 7."""
 
 
 class Score(NamedTuple):
-    """In bytes a second over links."""
+    """Saving and cost of a tree in bytes a second over links."""
 
     saving: Value
-    """Weighted by priority."""
+    """Saving, weighted by priority."""
     cost: Value
+    """Cost of the tree's upkeep."""
     inter: Value
-    """What is saved in the next hour on links between clusters, not weighted: what `audit` holds a tree to."""
+    """Unweighted saving in the next hour on links between clusters. `audit` holds a tree to it."""
     sure: Value
-    """Of the saving, with a certainty of 80 %."""
+    """Lower bound of the saving with a certainty of 80 %."""
 
     @property
     def net(self) -> Value:
-        """What a tree is worth."""
+        """The saving less the cost."""
         return self.saving - self.cost
 
 
 class Weights(NamedTuple):
-    """What counts how much."""
+    """The weights of the parts of a score."""
 
     inter: float = 1.0
-    """A byte on a link between clusters."""
+    """Weight of a byte on a link between clusters."""
     access: float = 0.1
-    """A byte on the link of a broker in its site."""
+    """Weight of a byte on a broker's access link in its site."""
     priority: float = 1.0
-    """How much of the saving each step of priority adds."""
+    """Share of the saving that each step of priority adds."""
     both: bool = False
-    """Membership is managed by BOTH, not by EITHER."""
+    """Whether BOTH manages the membership, instead of EITHER."""
 
 
 def score(shape: Shape, weights: Weights = Weights()) -> Score:  # noqa: B008  # an immutable value
-    """What a tree would save, and cost."""
+    """Return the saving and cost of a tree."""
     size = shape.size + HEADER
     inter = shape.rate * size * (2.0 * shape.alm - shape.up - shape.far)
     access = shape.rate * size * (shape.reach - 2.0)

@@ -1,7 +1,7 @@
-"""Which topics get a tree: a knapsack with two dimensions, entries and buckets, for each switch.
+"""Selects the topics that get a tree: a knapsack with two dimensions, entries and buckets, for each switch.
 
-`knapsack` solves it. Here are hysteresis and dwell time: a tree that is there counts for more than it is worth, a new
-one for less; one that was built or dropped of late stays as it is.
+`knapsack` solves it. This module adds hysteresis and the dwell time. An existing tree counts for more than its worth,
+and a new one for less. A tree that was built or dropped lately stays built or dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from monitoring.selection.knapsack import Items, solve
 from monitoring.selection.network import Needs, Network, Room
 
 Spare = dict[str, Room]
-"""What is left, by switch."""
+"""Room that is left, by switch."""
 
 
 class Candidate(NamedTuple):
@@ -27,51 +27,53 @@ class Candidate(NamedTuple):
     cost: float
     needs: Needs
     sure: float = math.inf
-    """Of the saving, with a certainty of 80 %."""
+    """Lower bound of the saving with a certainty of 80 %, in bytes a second."""
 
 
 class Held(NamedTuple):
-    """What was decided about a topic before."""
+    """The last decision about a topic."""
 
     tree: bool
+    """Whether the topic has a tree."""
     since: int
-    """ms since 1970."""
+    """Epoch of the last change, in ms since 1970."""
     until: int = 0
-    """No tree is built before then: the last one kept missing its prediction."""
+    """Time in ms since 1970 before which no tree is built, because the last one kept missing its prediction."""
     account: Account = Account()
-    """Of its tree."""
+    """Account of the topic's tree."""
 
 
 class Calm(NamedTuple):
-    """How hard it is to change a decision."""
+    """The resistance of decisions to change."""
 
     hysteresis: float = 0.25
-    """Share by which an existing tree counts for more."""
+    """Share by which an existing tree's saving counts for more."""
     dwell: int = 900_000
-    """Milliseconds for which a decision stays at least."""
+    """Least duration of a decision in ms."""
     review: float = 6.0
-    """Hours over which a tree must save what was predicted: those of the forecast's horizon."""
+    """Hours over which a tree must save what was predicted, equal to the forecast's horizon."""
     bar: int = 14_400_000
-    """Milliseconds for which a topic gets no tree after one that did not."""
+    """Time in ms for which a topic gets no tree after one was revoked."""
     least: float = 0.0
-    """Bytes a second that a tree must save beyond what it costs."""
+    """Bytes a second that a tree must save beyond its cost."""
 
 
 @dataclass(slots=True)
 class Choice:
-    """What was selected."""
+    """The result of a selection."""
 
     chosen: set[str]
+    """Topics that shall have a tree."""
     locked: set[str]
-    """Of `chosen`: because of the dwell time."""
+    """Topics of `chosen` that keep their tree because of the dwell time."""
     barred: set[str]
-    """Not in `chosen`: because of the dwell time."""
+    """Topics worth a tree that get none because of the dwell time."""
     refused: dict[str, str]
-    """Worth a tree, but there is no room: the switch that is full."""
+    """Topic worth a tree that got no room -> the first switch without room, or empty if all of them have room left."""
     spare: dict[str, Room]
-    """What is left on each switch that any candidate needs."""
+    """Room that is left on each switch that a candidate needs."""
     gap: float = 0.0
-    """The share of the best choice's worth that this one lacks, at most."""
+    """Upper bound of the share by which the choice's worth falls short of the best one's."""
 
 
 def select(
@@ -81,7 +83,7 @@ def select(
     now: int,
     calm: Calm = Calm(),  # noqa: B008
 ) -> Choice:
-    """The topics that shall have trees. The order of the candidates does not matter."""
+    """Select the topics that shall have trees at `now` (ms since 1970). The order of the candidates does not matter."""
     known = sorted(candidates, key=lambda candidate: candidate.topic)
     spare = {switch: network.budget(switch) for candidate in known for switch in candidate.needs}
     locked, barred, open_to = set(), set(), []
@@ -116,7 +118,7 @@ def _value(candidate: Candidate, there: bool, hysteresis: float) -> float:
 
 
 def _items(candidates: Sequence[tuple[float, Candidate]], spare: Spare) -> Items:
-    """The candidates as the knapsack's items."""
+    """Return the candidates as items of the knapsack: two resources, entries and buckets, for each switch."""
     numbers = {switch: 2 * number for number, switch in enumerate(sorted(spare))}
     needs = []
     for _, candidate in candidates:
@@ -138,7 +140,7 @@ def _take(needs: Needs, spare: Spare) -> None:
 
 
 def _full(needs: Needs, spare: Spare) -> str:
-    """The first switch that has no room."""
+    """Return the first switch without room for these needs, or an empty text."""
     return next(
         (s for s, room in sorted(needs.items()) if room.entries > spare[s].entries or room.buckets > spare[s].buckets),
         "",

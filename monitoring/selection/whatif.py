@@ -1,4 +1,4 @@
-"""The selection once more on recorded traffic, with other budgets."""
+"""Repeats the selection on recorded traffic under other budgets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from monitoring.selection.selection import Calm
 
 
 class Outcome(NamedTuple):
-    """What would have been decided."""
+    """The decisions under other budgets."""
 
     table: Table
     words: str
+    """Comparison with the decisions that were made."""
 
 
 def again(store: Store, epoch: int, budgets: Iterable[str]) -> Outcome:
-    """Decide the epoch anew under these budgets, without regard for what was there before. Raises OSError or
-    ValueError."""
+    """Decide the epoch again under these budgets (`network.parse_budget`), without regard to earlier decisions.
+
+    Raises ValueError for a malformed budget or an epoch whose traffic is not kept, and OSError if the store cannot be
+    read."""
     given = dict(parse_budget(text) for text in budgets)
     default = given.pop("", Network().default)
     network = replace(Network(), default=default, budgets=given)
@@ -31,7 +34,9 @@ def again(store: Store, epoch: int, budgets: Iterable[str]) -> Outcome:
 
 
 def judged(store: Store, epoch: int) -> list[Judged]:
-    """The topics that were worth a tree in an epoch: of the last one all, of earlier ones those in the history."""
+    """Return the topics that were worth a tree in the last epoch.
+
+    Raises ValueError for any other epoch, because the store keeps only the last one's traffic."""
     last = store.last()
     if last.topics and last.closed == epoch:
         import pyarrow.compute as pc
