@@ -1,1 +1,1 @@
-"""A broker as a process: overlay node, hub, frontends, storage and status put together."""
+"""A broker as a process: joins overlay node, hub, frontends, storage and status."""

@@ -1,4 +1,4 @@
-"""A broker's bans, live: spread over the mesh, compared with neighbours, kept in a file, obeyed by the frontend."""
+"""The bans of a running broker: spreads them over the mesh, compares them with neighbours, stores and enforces them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ from saps.operations.bans_io import BanFileError, read_bans, write_bans
 logger = logging.getLogger(__name__)
 
 COMPARE = 10.0
-"""Seconds between two comparisons with a neighbour: what a broker misses of a change it learns in some of these."""
+"""Seconds between two comparisons with a neighbour. A broker that has missed a change learns of it after some."""
 
 
 class Others(Protocol):
     """The other brokers."""
 
     def call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
-        """Call an agent, if this broker is in the mesh."""
+        """Call a method of an agent; `done` gets the answers. Do nothing if this broker is not in the mesh."""
 
     def linked(self) -> list[str]:
-        """The brokers it has links to."""
+        """Return the names of the brokers that this broker has overlay links to."""
 
 
 class LiveBans:
-    """From the start of the MQTT server on; `begin` when the mesh has been joined."""
+    """The bans of one broker, in force once its MQTT server has started. Call `begin` after the mesh is joined."""
 
     def __init__(self, name: str, frontend: Frontend, others: Others, path: Path | None, audit: Audit) -> None:
-        """`name`: of this broker. `path`: the file; None: bans are in memory only. Raises `SettingError` if it cannot
-        be used."""
+        """`name` is this broker's name. `path` is the file of the bans, or None to keep them in memory only.
+
+        Raises `SettingError` if the file cannot be read."""
         self._name = name
         self._frontend = frontend
         self._others = others
@@ -64,18 +65,18 @@ class LiveBans:
             raise SettingError("operations.bans", str(error)) from None
 
     def banned(self, client: str, user: str | None, address: str) -> str | None:
-        """Why a client is not let in (`saps.frontend.mqtt.orders.Bouncer`)."""
+        """Return why a client is banned, or None if it is not (`saps.frontend.mqtt.orders.Bouncer`)."""
         ban = self.table.banned(client, user, address)
         return None if ban is None else ban.words()
 
     # ---- changes
 
     def order(self, ban: Ban, done: Callable[[Answers], None]) -> None:
-        """Have all brokers take a change; `done` gets what they answer."""
+        """Send a new or lifted ban to all brokers; `done` gets their answers."""
         self._others.call(f"!{BANS}", "put", ([msgspec.to_builtins(ban)],), done)
 
     def _took(self, bans: list[Ban]) -> int:
-        """Changes have come: obey them, and keep them. Returns how many clients were disconnected."""
+        """Enforce changed bans, and write them to the file. Return the number of clients disconnected."""
         for ban in bans:
             if ban.broker != self._name:
                 what = "ban lifted elsewhere" if ban.lifted else "ban from elsewhere"
@@ -87,7 +88,7 @@ class LiveBans:
         return self._expel() if any(not ban.lifted for ban in bans) else 0
 
     def _expel(self) -> int:
-        """Disconnect those who are banned now."""
+        """Disconnect the clients that are banned now. Return their number."""
         found = 0
         for connection in list(self._frontend.connections):
             session = connection.session
@@ -110,7 +111,7 @@ class LiveBans:
     # ---- comparisons
 
     def begin(self) -> None:
-        """Compare now and then, beginning now."""
+        """Compare the bans with a neighbour now, and then every `COMPARE` seconds."""
         self._compare()
 
     def _compare(self) -> None:
@@ -124,10 +125,10 @@ class LiveBans:
         self._others.call(f"{other}!{BANS}", "compare", (self.table.digest,), partial(self._compared, other))
 
     def _compared(self, other: str, answers: Answers) -> None:
-        """What a neighbour has, if its table is another one: take it, and give it what it lacks."""
+        """Handle a neighbour's bans, which come only if they differ: take newer ones, and send it those it lacks."""
         for answer in answers:
             if answer.error is not None or answer.value is None:
-                continue  # the same, or a broker of an older version
+                continue  # the same bans, or a broker of an older version
             try:
                 theirs = msgspec.convert(answer.value, list[Ban])
                 self.agent.take(theirs)
@@ -138,7 +139,7 @@ class LiveBans:
                 self._others.call(f"{other}!{BANS}", "put", (msgspec.to_builtins(lacking),), lambda answers: None)
 
     def close(self) -> None:
-        """Compare no more, and write what is not written."""
+        """Stop the comparisons, and write unwritten bans."""
         if self._timer is not None:
             self._timer.cancel()
         if self._path is not None and (self._unwritten or (self._writing is not None and not self._writing.done())):

@@ -1,4 +1,4 @@
-"""A broker: the overlay node on real links and the real clock, the hub, and the MQTT frontend."""
+"""A broker: joins the overlay node on real links and the real clock, the hub, and the MQTT frontend."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker of the mesh, as set up by its settings."""
+    """One broker of the mesh, made from its settings. Call `start` once, and later `stop`."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
@@ -68,18 +68,19 @@ class Broker:
         self.links = _links(settings, BrokerRef("", 0, "", ""), self._congestion)
         self.agents = AgentRegistry()
         self._holders: set[str] = set()
-        """What holds publishers back: the links to other brokers, the upstream."""
+        """The causes that hold publishers back at present."""
         self.drain: BrokerDrain | None = None
-        """Lets clients and sessions go before it leaves; once started."""
+        """The drain, which hands clients and sessions over before the broker leaves; None before the start."""
         self.operations: Operations | None = None
-        """What operators do with clients; once started."""
+        """The operators' access to clients; None before the start."""
         self._leaving: asyncio.Task[None] | None = None
         self._stopped = False
 
     async def start(self, on_left: Callable[[], None] = lambda: None) -> None:
-        """Listen, join the mesh or begin it, serve clients; returns when the mesh knows of the stored sessions, too.
-        `on_left` is run when a drain has made the broker leave the mesh: it is to be stopped.
-        Raises `SettingError` if an address cannot be had, or the mesh does not have this broker."""
+        """Listen, join the mesh or begin one, and serve clients. Return once the mesh knows the stored sessions.
+
+        `on_left` runs when a drain has made the broker leave the mesh; the caller must then call `stop`. Raises
+        `SettingError` if an address cannot be bound, or the mesh does not accept this broker."""
         self.options.connect()
         await self._listen_for_brokers()
         entrance = Entrance(self.settings, self.links)
@@ -166,7 +167,7 @@ class Broker:
 
     @property
     def ref(self) -> BrokerRef:
-        """This broker, as others know it."""
+        """The reference by which other brokers know this one."""
         return self.links.side.me
 
     @property
@@ -187,11 +188,11 @@ class Broker:
 
     @property
     def identity(self) -> LinkIdentity | None:
-        """What the links show and demand; None: they are plain."""
+        """The certificates that links present and require; None for plain links."""
         return self.links.side.identity
 
     def reload(self) -> None:
-        """Read the files of access control, policies and the links' identity again (SIGHUP)."""
+        """Reload the files of access control, policies and the links' identity (SIGHUP)."""
         reloading = self.server.reload()
         if self.operations is not None:
             self.operations.reload(reloading)
@@ -202,7 +203,7 @@ class Broker:
             self.policy.reload()
 
     def order(self, order: Order) -> None:
-        """What an operator wants of this process (SIGUSR1, SIGUSR2)."""
+        """Obey an operator's order to drain or to cancel a drain (SIGUSR1, SIGUSR2), and record it in the audit log."""
         if self.drain is not None and self.operations is not None:
             self.operations.audit.record(
                 "drain", source="signal", subject=self.ref.name, after=msgspec.to_builtins(order)
@@ -210,9 +211,11 @@ class Broker:
             self.drain.obey(order)
 
     async def stop(self) -> None:
-        """Close the clients with DISCONNECT, leave the mesh in order, close the links. A second call does nothing.
+        """Disconnect the clients with DISCONNECT, leave the mesh in order, and close the links. A second call does
+        nothing.
 
-        Cancelled, it waits for nobody any more: clients and links are cut, and what is owed to the file is written."""
+        If cancelled, it waits for no other broker: it cuts clients and links, and writes pending changes to the
+        file."""
         if self._stopped:
             return
         self._stopped = True
@@ -228,7 +231,7 @@ class Broker:
             await process.to_the_end(self._close())
 
     async def _close(self) -> None:
-        """End what is left, in order or not."""
+        """Close all parts that are still open, even after a cancelled `stop`."""
         if self._leaving is not None and not self._leaving.done():
             self._leaving.cancel()
             await asyncio.wait({self._leaving})
@@ -249,7 +252,8 @@ class Broker:
             await self.store.close()
 
     async def leave(self) -> None:
-        """Close the clients with DISCONNECT, and leave the mesh in order. The Web port stays; `stop` is to follow."""
+        """Disconnect the clients with DISCONNECT, and leave the mesh in order. The Web port stays open; the caller
+        must call `stop` afterwards."""
         if self._leaving is None:
             self._leaving = asyncio.create_task(self._leave())
         await asyncio.shield(self._leaving)
@@ -280,7 +284,7 @@ class Broker:
 
     @property
     def holders(self) -> frozenset[str]:
-        """What holds publishers back at present: links, storage, upstream."""
+        """The causes that hold publishers back at present (flow control): links, storage, upstream."""
         return frozenset(self._holders)
 
     def hold(self, holder: str, held: bool) -> None:
@@ -292,13 +296,14 @@ class Broker:
 
 
 def run(settings: BrokerSettings) -> int:
-    """Run a broker until SIGTERM or SIGINT. Returns the exit status; raises `SettingError` if it cannot start."""
+    """Run a broker until SIGTERM or SIGINT. Return the exit status. Raises `SettingError` if it cannot start."""
     configure_logging(settings.log_level)
     return process.run(lambda stop: _serve(settings, stop))
 
 
 async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
-    """A broker's whole life, until `stop`. Returns the exit status; raises `SettingError` if it cannot start."""
+    """Start a broker, wait for `stop`, and stop it. Return the exit status. Raises `SettingError` if it cannot
+    start."""
     process.allow_many_files()
     keep_freed()
     if modules is Modules.STALE:
@@ -318,7 +323,7 @@ async def _serve(settings: BrokerSettings, stop: asyncio.Event) -> int:
 
 
 def _links(settings: BrokerSettings, me: BrokerRef, on_congestion: Callable[[bool], None]) -> Links:
-    """The links to other brokers; priority topics have an express lane."""
+    """Make the links to other brokers, with an express lane for priority topics."""
     express, dscp = None, 0
     if settings.priority.topics:
         priorities = settings.priority.priorities()
@@ -332,8 +337,8 @@ def _tell_of_brokers(line: str, warning: bool) -> None:
 
 
 def _web(broker: Broker, operations: Operations) -> BrokerWeb:
-    """The Web port. Raises `SettingError` if a token cannot be read."""
-    from saps.broker.web import BrokerWeb  # here: brokers without it do not carry aiohttp
+    """Make the Web port. Raises `SettingError` if a token cannot be read."""
+    from saps.broker.web import BrokerWeb  # here: brokers without a Web port do not load aiohttp
 
     topics, node = broker.settings.web.topics, broker.mesh.node
     if topics and broker.hub.statistics is None:
@@ -342,7 +347,7 @@ def _web(broker: Broker, operations: Operations) -> BrokerWeb:
 
 
 def _access(settings: BrokerSettings) -> AccessControl:
-    """Access control as the settings ask for it. Raises `SettingError` for the first of its files that has a fault."""
+    """Make access control from the settings. Raises `SettingError` for the first of its files that has a fault."""
     try:
         return AccessControl(settings.auth.options(), settings.tls_options(), exposed=settings.exposed())
     except AccessError as error:

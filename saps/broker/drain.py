@@ -1,4 +1,4 @@
-"""A broker's drain, joined with the running broker: what it offers others, who orders it, and how it ends."""
+"""Joins a broker's drain with the running broker: its offer to other brokers, its orders, and its end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOLD_EVERY = 1.0
-"""Seconds between two lines for the service manager."""
+"""Seconds between two status lines for the service manager."""
 LAST_LOOK = 2.0
-"""Seconds a broker that has left waits for somebody to see that it has."""
+"""Seconds for which a broker with a Web port waits, after it has left the mesh, for a last look at its progress."""
 WILDCARDS = ("0.0.0.0", "::", "")
 
 
 class LiveClaims:
-    """The claims of one broker, at the present time. (A `saps.drain.adoption.Claims`.)"""
+    """The claims of one running broker (a `saps.drain.adoption.Claims`)."""
 
     def __init__(self, broker: Parts) -> None:
         self._mesh = broker.mesh
@@ -49,11 +49,11 @@ class LiveClaims:
 
 
 class BrokerDrain:
-    """From `Broker.start` on."""
+    """The drain of one running broker."""
 
     def __init__(self, broker: Parts, on_left: Callable[[], None]) -> None:
-        """`on_left` is run when the broker has left the mesh and is to end. The MQTT server must have been started, and
-        the overlay's node made."""
+        """`on_left` runs when the broker has left the mesh and must be stopped. The MQTT server must have been started,
+        and the overlay node made."""
         self._broker = broker
         frontend, node = broker.server.frontend, broker.mesh.node
         claims = LiveClaims(broker)
@@ -69,7 +69,7 @@ class BrokerDrain:
         )
         self._on_left = on_left
         self._seen = asyncio.Event()
-        """Somebody has been told that it has left."""
+        """Set once somebody has been told that the broker has left."""
         self._tasks: set[asyncio.Task[None]] = set()
         adopter = Adopter(frontend, claims, self._welcome)
         agent = DrainAgent(self._host, adopter, broker.hub.connected, self.obey, self.progress)
@@ -78,7 +78,7 @@ class BrokerDrain:
     # ---- orders
 
     def obey(self, order: Order) -> None:
-        """What somebody wants of this broker."""
+        """Begin a drain, change its options, or cancel it."""
         if order.cancel:
             self.drain.cancel()
             logger.info("%s serves again", self._broker.ref.name)
@@ -91,7 +91,7 @@ class BrokerDrain:
             self._run(self._report())
 
     def progress(self) -> Drained:
-        """How far it is."""
+        """Return the progress of the drain at present."""
         now = self.drain.progress()
         if now.stage is Stage.LEFT:
             self._seen.set()
@@ -112,7 +112,7 @@ class BrokerDrain:
         return Host(broker.ref.name, broker.ref.cluster, *self._addresses(), count, room)
 
     def _addresses(self) -> tuple[str, str]:
-        """Where clients of others are told to come, plain and with TLS."""
+        """Return the MQTT addresses advertised to clients of other brokers, plain and with TLS; empty if none."""
         server, settings = self._broker.server, self._broker.settings.drain
         return advertised(settings.mqtt, [server.address]), advertised(settings.mqtts, server.tls_addresses)
 
@@ -123,7 +123,8 @@ class BrokerDrain:
         self._run(self._go())
 
     async def _go(self) -> None:
-        """Leave the mesh, with the Web port open, and end."""
+        """Leave the mesh, keep the Web port open until somebody has seen that or `LAST_LOOK` is over, and run
+        `on_left`."""
         drain = self.drain
         logger.info("%s has nothing left to hand over and leaves", self._broker.ref.name)
         await self._broker.leave()
@@ -152,15 +153,16 @@ class BrokerDrain:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Nothing is to be told any more."""
+        """Stop the reports; the task that calls this goes on."""
         for task in self._tasks:
             if task is not asyncio.current_task():
                 task.cancel()
 
 
 def advertised(setting: str, listening: list[tuple[str, int]]) -> str:
-    """What clients of other brokers are told as an address: the setting, or where this broker listens, if that can be
-    reached from elsewhere."""
+    """Return the address advertised to clients of other brokers: the setting, or else the first of `listening`.
+
+    Return an empty string for a wildcard host, which clients elsewhere cannot reach."""
     if setting or not listening:
         return setting
     host, port = listening[0]

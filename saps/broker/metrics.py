@@ -1,4 +1,4 @@
-"""What a broker counts, for ``/metrics``. `scripts/metrics_page.py` writes docs/metrics.md from it."""
+"""The samples of a broker for ``/metrics``. `scripts/metrics_page.py` writes docs/metrics.md from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 def samples(broker: Parts, *, ready: bool, origins_refused: int) -> Iterator[Sample]:
-    """All of it, now. `ready`: as ``/readyz`` says; `origins_refused`: requests of foreign pages."""
+    """Yield all samples at present. `ready` is the answer of ``/readyz``, `origins_refused` the number of requests
+    refused by their origin."""
     yield Sample("ready", "1 while the broker serves clients, as /readyz says.", float(ready))
     yield from _clients(broker)
     yield from _access(broker, origins_refused)
@@ -28,7 +29,7 @@ def _total(name: str, text: str, value: float) -> Sample:
 
 
 def _clients(broker: Parts) -> Iterator[Sample]:
-    """Clients and their messages."""
+    """Yield the samples of clients and their messages."""
     frontend, hub = broker.server.frontend, broker.hub
     found, counts = totals(frontend), frontend.counts
     sockets = {name: value for source in broker.server.sources for name, value in source().items()}
@@ -59,7 +60,7 @@ def _clients(broker: Parts) -> Iterator[Sample]:
 
 
 def _access(broker: Parts, origins_refused: int) -> Iterator[Sample]:
-    """Who was turned away, and the files that decide it."""
+    """Yield the samples of refusals, and of the files that decide them."""
     guard, identity, policy = broker.access.guard, broker.identity, broker.policy
     refused = {
         "password": float(guard.counts.logins) if guard is not None else 0.0,
@@ -89,7 +90,7 @@ def _access(broker: Parts, origins_refused: int) -> Iterator[Sample]:
 
 
 def _mesh(broker: Parts) -> Iterator[Sample]:
-    """The other brokers, and what goes between them."""
+    """Yield the samples of the other brokers and of the traffic between them."""
     node = broker.mesh.node
     members = node.port.members
     holders = dict.fromkeys(("links", "storage", "upstream"), 0.0) | dict.fromkeys(broker.holders, 1.0)
@@ -139,7 +140,7 @@ def _mesh(broker: Parts) -> Iterator[Sample]:
 
 
 def _beside(broker: Parts) -> Iterator[Sample]:
-    """What only some brokers have."""
+    """Yield the samples of optional parts: storage, upstream and OFM."""
     if broker.store is not None:
         damaged = broker.store.quarantined
         yield Sample("storage_records_damaged", "Stored records found damaged and set aside, ever.", damaged)
@@ -156,4 +157,4 @@ def _beside(broker: Parts) -> Iterator[Sample]:
 
 
 NO_LATENCY = Histogram(LATENCY_BOUNDS, [0] * (len(LATENCY_BOUNDS) + 1), 0.0)
-"""Where topics are not counted."""
+"""The latency of a broker that does not count topics."""

@@ -1,4 +1,4 @@
-"""An overlay node on real links and the real clock."""
+"""Drives an overlay node with real links and the real clock."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from saps.storage.driver.mesh import HeldFrames
 
 
 class LiveMesh:
-    """An `OverlayNode` driven by the event loop. (A `saps.overlay.node_port.Driver` and a
-    `saps.links.user.LinkUser`.)"""
+    """An `OverlayNode` driven by the event loop (a `saps.overlay.node_port.Driver` and a
+    `saps.links.user.LinkUser`)."""
 
     def __init__(self, links: Links, node: Callable[[Driver], OverlayNode]) -> None:
-        """`node` makes the node that is to be driven."""
+        """`node` makes the node for this driver."""
         self._links = links
         self._loop = asyncio.get_running_loop()
         self._flushing = False
         self.ready = asyncio.Event()
-        """It has been joined, and knows which sessions are here."""
+        """Set once the mesh is joined and its session directory knows the sessions here."""
         self.gates: list[HeldFrames] = []
-        """With storage: acknowledgements wait for these."""
+        """Gates at which frames wait for pending commits of the storage."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self.node = node(self)
@@ -39,22 +39,22 @@ class LiveMesh:
         links.side.user = self
 
     def act(self, action: Callable[[], None]) -> None:
-        """Do something to the node, or have an agent do it."""
+        """Run an action on the node, and send the frames that result."""
         action()
         self.wanted()
 
     def datagrams(self, datagrams: list[bytes]) -> None:
-        """Datagrams from OpenFlow trees."""
+        """Take datagrams from OpenFlow trees."""
         self.node.receive_datagrams(datagrams)
 
     async def join(self, contact: BrokerRef | None) -> None:
-        """Join the mesh through a broker, or begin one. Returns when joined."""
+        """Join the mesh through a broker, or begin a mesh if `contact` is None. Return once joined."""
         joined = asyncio.Event()
         self.node.start(contact, joined.set, self.ready.set)
         await joined.wait()
 
     async def leave(self) -> None:
-        """Leave the mesh in order."""
+        """Leave the mesh in order, and return when the Leave is complete."""
         left = asyncio.Event()
         self.node.leave(left.set)
         self.wanted()
@@ -62,7 +62,7 @@ class LiveMesh:
         self._flush()
 
     def close(self) -> None:
-        """The links end: the node is not woken any more."""
+        """Stop the node's timer, since the links are about to close."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at = None, float("-inf")
@@ -85,7 +85,7 @@ class LiveMesh:
         self._arm()
 
     def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
-        """Send frames that have been held."""
+        """Send frames that a gate has released."""
         for to, frame in frames:
             self._links.send(to, frame)
         self._links.flush()
@@ -102,7 +102,7 @@ class LiveMesh:
         self._timer, self._timer_at = None, float("inf")
         try:
             self.node.wake()
-        finally:  # a fault in one timer does not stop the others
+        finally:  # a fault in one timer must not stop the others
             self._flush()
 
     def whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
@@ -116,7 +116,8 @@ class LiveMesh:
 
 
 def _epoch() -> float:
-    """What is to be added to `monotonic` for the seconds since the epoch. Taken where the node begins, not from the
-    incarnation: what is between the two may take any time. The greatest of several: between two readings the process
-    may have been put aside."""
+    """Return the seconds to add to `monotonic` for the time since the epoch.
+
+    It is read when the node begins, as the incarnation may be much older. The greatest of several readings counts,
+    since the process may be suspended between the two clocks of one."""
     return max(time.time_ns() / 1e9 - monotonic() for _ in range(5))

@@ -1,4 +1,4 @@
-"""What operators do with clients, joined with the running broker (`saps.operations`)."""
+"""Joins the operators' access to clients (`saps.operations`) with the running broker."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 
 TRANSPORTS = {"mqtt": "TCP", "mqtts": "TLS", "": "Web"}
 SOON = 0.1
-"""Seconds until what is to be written is written, with what comes meanwhile."""
+"""Delay in seconds of a write to the audit log, so that several entries share a write."""
 
 
 class Operations:
-    """Of one broker, once its MQTT server has been started."""
+    """The audit log, bans and agents for the operators of one broker. Its MQTT server must have been started."""
 
     def __init__(self, broker: Parts) -> None:
-        """Raises `SettingError` if a file cannot be used."""
+        """Raises `SettingError` if the file of the audit log or of the bans cannot be used."""
         server = broker.server
         frontend = server.frontend
         self._broker = broker
         self.file, written = _audit_file(broker.settings.operations.audit)
-        """Where the audit log is written; None: nowhere."""
+        """The file of the audit log; None if it is kept in memory only."""
         write = self.file.write if self.file is not None else lambda entry: None
         self.audit = Audit(broker.ref.name, time.time, frontend.clock, write)
         self.audit.remember(written)
@@ -57,15 +57,16 @@ class Operations:
         broker.agents.host(BANS, self.bans.agent)
 
     def retain(self, topic: str, payload: bytes) -> None:
-        """Publish a retained message in the broker's own name; without a payload it deletes."""
+        """Publish a retained message in the broker's own name. An empty payload deletes the topic's message."""
         self._broker.hub.publish(Batch.of(Message(topic, payload, 1, retain=True)))
 
     def begin(self) -> None:
-        """The mesh has been joined."""
+        """Begin to compare bans, since the mesh has been joined."""
         self.bans.begin()
 
     def reload(self, reloading: asyncio.Task[bool] | None) -> None:
-        """The broker was told to read its files again; `reloading` says whether those of access control were taken."""
+        """Reopen the audit log and record a reload. `reloading` returns whether the files of access control were valid;
+        None without such files."""
         if self.file is not None:
             self.file.reopen()
         before = self._rules()
@@ -81,20 +82,20 @@ class Operations:
             reloading.add_done_callback(done)
 
     def _rules(self) -> dict[str, int | bool]:
-        """How much the files of access control say."""
+        """Return the number of users and of rules in the files of access control."""
         guard = self._broker.access.guard
         users, policy = (guard.access.users, guard.access.policy) if guard is not None else (None, None)
         return {"users": len(users or ()), "rules": len(policy.rules) if policy is not None else 0}
 
     def close(self) -> None:
-        """Write what has not been written."""
+        """Close the bans and the audit log, and write what is unwritten."""
         self.bans.close()
         if self.file is not None:
             self.file.close()
 
 
 class _Witness:
-    """Has the audit log and live traces know who comes. (A `saps.frontend.mqtt.orders.Witness`.)"""
+    """Reports connections to the audit log and to live traces (a `saps.frontend.mqtt.orders.Witness`)."""
 
     def __init__(self, audit: Audit, following: Following) -> None:
         self._audit = audit
@@ -110,7 +111,7 @@ class _Witness:
 
 
 class _Others:
-    """The other brokers, as seen by this one. (An `Others`.)"""
+    """The other brokers, as this one reaches them (a `saps.broker.bans.Others`)."""
 
     def __init__(self, broker: Parts) -> None:
         self._broker = broker
@@ -125,7 +126,7 @@ class _Others:
 
 
 def _bans_path(broker: Parts) -> Path | None:
-    """Where the bans are kept; None: in memory only."""
+    """Return the file of the bans, or None to keep them in memory only."""
     settings = broker.settings
     if settings.operations.bans:
         return Path(settings.operations.bans)
@@ -133,7 +134,9 @@ def _bans_path(broker: Parts) -> Path | None:
 
 
 def _audit_file(path: str) -> tuple[AuditFile | None, list[Entry]]:
-    """The file, if there is to be one, and what is in it."""
+    """Open the file of the audit log, if `path` names one. Return it with its latest entries.
+
+    Raises `SettingError` if the file cannot be used."""
     if not path:
         return None, []
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a broker has if its settings ask for it: upstream, OFM, policies, priorities, statistics, storage, tracing."""
+"""The optional parts of a broker: upstream, OFM, policies, priorities, statistics, storage and tracing."""
 
 from __future__ import annotations
 
@@ -32,29 +32,31 @@ if TYPE_CHECKING:
 
 
 class Options:
-    """Of one broker, in the order of its start: `connect`, `add`, `begin`. It stops and closes them itself, each at its
-    moment."""
+    """The optional parts of one broker, made in the order of its start: `connect`, `add`, `begin`. The broker stops and
+    closes each part itself at its time; `end` runs `ends`."""
 
     def __init__(self, broker: Parts) -> None:
-        """Raises `SettingError` without the libraries of tracing."""
+        """Raises `SettingError` if tracing is wanted and its libraries are not installed."""
         self._broker = broker
         self.tracing = _tracing(broker.settings)
         self.upstream: Upstream | None = None
         self.ofm: LiveOfm | None = None
         self.statistics: StatisticsFiles | None = None
         self.store: Store | None = None
-        """What outlives the process."""
+        """The durable storage; None without it, even if sessions are copied to other brokers."""
         self.policy: PolicyFiles | None = None
         self.ends: list[Callable[[], object]] = []
-        """What ends what runs beside."""
+        """Actions that end tasks and timers beside the parts; `end` runs them."""
 
     def connect(self) -> None:
-        """Make the bridge to an existing broker. Raises `SettingError` without its library."""
+        """Make the bridge to an existing broker, if one is set. Raises `SettingError` if its library is missing."""
         if self._broker.settings.upstream.url:
             self.upstream = _upstream(self._broker)
 
     def add(self, node: OverlayNode, *, begins: bool) -> None:
-        """What the settings ask for beyond MQTT and the mesh. `begins`: this broker begins the mesh."""
+        """Make the other optional parts that the settings ask for. `begins` says whether this broker begins the mesh.
+
+        Raises `SettingError` if a file or the storage cannot be used, or a library is missing."""
         settings = self._broker.settings
         if settings.ofm.listen:
             from saps.agents.live_io import LiveOfm  # here: most brokers need none of it
@@ -73,7 +75,7 @@ class Options:
         keep_missed(self._broker)
 
     def begin(self, node: OverlayNode) -> None:
-        """Begin what needs the mesh: it has been joined."""
+        """Begin the parts that need the mesh, which has been joined."""
         broker = self._broker
         if self.store is not None:
             broker.mesh.act(partial(restore_retained, self.store, node))
@@ -99,26 +101,26 @@ class Options:
             say_plain(broker.settings)
 
     def _obey(self, node: OverlayNode, policy: Policy) -> None:
-        """From now on this policy holds for what leaves this broker, and for its subscribers."""
+        """Apply a policy to the publications that leave this broker, and to its own subscribers."""
         me = self._broker.ref
         self._broker.hub.routes.obey(lambda topic: policy.verdict(topic).receives(me))
         self._broker.mesh.act(partial(node.mesh.obey, policy))
 
     def _prioritise(self, node: OverlayNode, priorities: Priorities) -> None:
-        """Priority topics go by lanes of their own, and whoever publishes to nothing else is never held back."""
+        """Give priority topics lanes of their own. A client that publishes only to them is never held back."""
         node.rendezvous.ways.prioritise(priorities.urgent)
         self._broker.hub.priorities = priorities
         if self.ofm is not None:
             self.ofm.datapath.mark = lambda topic: priorities.dscp if priorities.urgent(topic) else 0
 
     def end(self) -> None:
-        """End what runs beside."""
+        """Run all `ends`."""
         for end in self.ends:
             end()
 
 
 def _tracing(settings: BrokerSettings) -> LiveTracing | None:
-    """What traces messages, if they are to be. Raises `SettingError` without its libraries."""
+    """Make the tracing, if the settings ask for it. Raises `SettingError` if its libraries are missing."""
     if not settings.tracing.endpoint:
         return None
     from saps.broker.tracing import LiveTracing  # here: without traces none of it is loaded
@@ -127,7 +129,7 @@ def _tracing(settings: BrokerSettings) -> LiveTracing | None:
 
 
 def _statistics(broker: Parts, node: OverlayNode) -> StatisticsFiles:
-    """Counting at a broker, and the agent that tells of it. Raises `SettingError` without pyarrow."""
+    """Begin to count topics at a broker, and make the files of the counts. Raises `SettingError` without pyarrow."""
     from saps.statistics.files_io import StatisticsFiles  # here: most brokers need none of it
 
     settings, streams = broker.settings.monitoring, node.rendezvous.publishers.streams
@@ -160,7 +162,7 @@ def _statistics(broker: Parts, node: OverlayNode) -> StatisticsFiles:
 
 
 def _upstream(broker: Parts) -> Upstream:
-    """The bridge to an existing broker. Raises `SettingError` without its library."""
+    """Make the bridge to an existing broker. Raises `SettingError` if its library is missing."""
     try:
         from saps.frontend.upstream.bridge_io import Upstream  # here: most brokers need none of its libraries
     except ImportError:

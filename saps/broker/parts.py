@@ -1,4 +1,4 @@
-"""What the parts of a broker see of it: `saps.broker.broker.Broker` puts them together, and no part knows it."""
+"""The view that a broker's parts have of the broker. `saps.broker.broker.Broker` joins them; no part imports it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class WebPort(Protocol):
-    """The Web port, seen from beside."""
+    """The Web port, as other parts see it."""
 
     @property
     def addresses(self) -> Sequence[tuple[str, int]]:
-        """Where it listens."""
+        """The hosts and ports on which it listens."""
 
 
 class Parts(Protocol):
-    """A broker. What may be None is there if the settings ask for it."""
+    """A broker. Parts that may be None exist only if the settings ask for them, or before they are started."""
 
     @property
     def settings(self) -> BrokerSettings: ...
@@ -68,10 +68,10 @@ class Parts(Protocol):
     def identity(self) -> LinkIdentity | None: ...
     @property
     def holders(self) -> frozenset[str]:
-        """What holds publishers back at present: links, storage, upstream."""
+        """The causes that hold publishers back at present (flow control): links, storage, upstream."""
 
     def hold(self, holder: str, held: bool) -> None:
-        """It holds them back, or no longer."""
+        """Record that a cause holds publishers back, or no longer does."""
 
     async def leave(self) -> None:
-        """Close the clients, and leave the mesh in order."""
+        """Disconnect the clients, and leave the mesh in order (Leave)."""

@@ -1,5 +1,5 @@
-"""The start of a broker on real links: it probes, joins or begins (`saps.overlay.membership.start`), and remembers
-whom it met."""
+"""Starts a broker on real links: probes other brokers, joins or begins a mesh (`saps.overlay.membership.start`), and
+remembers the members on disk."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REMEMBERED = 64
-"""Members that are remembered on disk."""
+"""Most members that are remembered on disk."""
 REMEMBER_EVERY = 5.0
-"""Seconds between two looks at whether there are others."""
+"""Seconds between two checks whether the members have changed."""
 
 
 class Members:
-    """The file beside the storage that has the names and addresses of the last members: ``FILE.members``, JSON."""
+    """The file beside the storage with the names and addresses of the last members: ``FILE.members``, in JSON."""
 
     def __init__(self, storage: str) -> None:
-        """`storage`: the file of the storage; empty: nothing is remembered."""
+        """`storage` is the path of the storage file; if it is empty, no members are remembered."""
         self._file = Path(f"{storage}.members") if storage else None
         self._written: dict[str, str] = {}
 
     def read(self) -> dict[str, str]:
-        """Addresses with the names of the brokers there. Empty, with a log line, if the file cannot be read."""
+        """Return the names of the last members by address; empty, with a log line, if the file cannot be read."""
         if self._file is None:
             return {}
         try:
@@ -52,7 +52,7 @@ class Members:
         return self._written
 
     def write(self, members: Sequence[BrokerRef]) -> None:
-        """Remember these, unless there are none: who is alone now is not to forget the others."""
+        """Write these members. An empty list is ignored, so that a broker that is alone does not forget the others."""
         found = {member.address: member.name for member in members[-REMEMBERED:] if member.address}
         if self._file is None or not found or found == self._written:
             return
@@ -65,11 +65,11 @@ class Members:
 
 
 class Entrance:
-    """How one broker gets into its mesh, and finds others that began apart. (A
-    `saps.overlay.membership.start.World`.)"""
+    """The way of one broker into its mesh, and to brokers that began another (a
+    `saps.overlay.membership.start.World`)."""
 
     def __init__(self, settings: BrokerSettings, links: Links) -> None:
-        """`links` listen; nobody but those that probe hears who is there until `join`."""
+        """`links` must be listening. Until `join` only probes are answered."""
         self._links = links
         self._loop = asyncio.get_running_loop()
         self._patience = settings.overlay.join_timeout
@@ -79,21 +79,24 @@ class Entrance:
         self._contact: asyncio.Future[BrokerRef | None] = self._loop.create_future()
         self._refusal: asyncio.Future[None] = self._loop.create_future()
         self._mesh: LiveMesh | None = None
-        """Once it is to be joined."""
+        """The mesh once `join` has begun, else None."""
         places = {a: name for a, name in self._members.read().items() if name != settings.name}
         places |= {str(address): "" for address in settings.join}
         self._start = Start(links.side.me, places, self, self._patience)
         links.side.start = self._start
 
     async def decide(self) -> BrokerRef | None:
-        """The broker to join, or None: begin a mesh. Raises `SettingError` if there is a mesh that does not have this
-        broker."""
+        """Return the broker to join, or None to begin a new mesh.
+
+        Raises `SettingError` if every mesh refuses this broker."""
         self._start.begin()
         await self._unless_refused(self._contact)
         return self._contact.result()
 
     async def join(self, mesh: LiveMesh, contact: BrokerRef | None) -> None:
-        """Join through a broker, or begin. If that one does not let it in, through whoever does; raises as `decide`."""
+        """Join through `contact`, or begin a mesh if it is None. If `contact` does not respond, join through another.
+
+        Raises `SettingError` as `decide` does."""
         self._mesh = mesh
         self._links.side.hidden = False
         self.after(self._patience, self._start.again)
@@ -102,7 +105,7 @@ class Entrance:
         self._remember(mesh)
 
     def close(self) -> None:
-        """Ask and answer nobody any more."""
+        """Stop probing and answering probes, and write the members."""
         self._start.close()
         for timer in self._timers:
             timer.cancel()
@@ -134,13 +137,13 @@ class Entrance:
             found: There | Fault = await self._links.start_probe(*Address.parse(address), question)
         except LinkError as error:
             found = Fault(str(error), error.refused)
-        except ValueError as error:  # somebody has said that it listens there
+        except ValueError as error:  # another broker has given a malformed address
             found = Fault(str(error))
         answer(found)
 
     def decided(self, contact: BrokerRef | None) -> None:
         mesh = self._mesh
-        if mesh is not None:  # the one before has not let this broker in
+        if mesh is not None:  # the contact before has not let this broker in
             mesh.act(lambda: mesh.node.redirect(contact))
             self.after(self._patience, self._start.again)
         elif contact is not None:
@@ -180,10 +183,10 @@ class Entrance:
             raise SettingError("join", f"no broker can be reached: {listed}")
 
     async def _take_name(self, contact: BrokerRef) -> None:
-        """Nobody in the contact's mesh may have this broker's name and be alive.
+        """Check that no live broker in the contact's mesh has this broker's name.
 
-        It must be found out before the mesh hears of this broker, which would pass for a later life of the other one.
-        If it has crashed, this is its next life, also by its incarnation, whatever the clocks said then and say now.
+        The check must end before the mesh hears of this broker, which would pass for a later incarnation of the other.
+        If the other has crashed, this broker takes a greater incarnation than it had, even if a clock was wrong.
         """
         links, name = self._links, self._links.side.me.name
         try:

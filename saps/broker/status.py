@@ -1,4 +1,4 @@
-"""What a broker's status agent looks at: the parts of a running broker, read when somebody asks."""
+"""Reads the parts of a running broker for its status agent, on each request."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from saps.broker.parts import Parts
 
 LINKED_FRESH = 5.0
+"""Seconds for which the list of linked brokers is cached."""
 LOOKUPS = 500
-"""Topics whose subscribers are looked up for one report: about 30 microseconds each. Where topics are counted by a
-`Statistics` it is known without."""
+"""Most topics whose subscribers are looked up for one report, at about 30 microseconds each. Topics with a known route
+need no lookup."""
 
 
 class BrokerWatch(Watched):
-    """Reads one broker."""
+    """Reads the status of one broker."""
 
     def __init__(self, broker: Parts) -> None:
         self._broker = broker
@@ -38,7 +39,9 @@ class BrokerWatch(Watched):
 
     @property
     def linked(self) -> list[str]:
-        """The brokers it has overlay links to, at most `LINKED_FRESH` seconds old: it takes a look at every key."""
+        """The names of the brokers with overlay links to this one, at most `LINKED_FRESH` seconds old.
+
+        The list is cached, since making it takes time linear in the number of keys."""
         now = time.monotonic()
         if now >= self._linked_until:
             self._linked = sorted({ref.name for ref in self._broker.mesh.node.graph.linked_brokers()})
@@ -89,7 +92,7 @@ class BrokerWatch(Watched):
         )
 
     def _traffic(self) -> list[report.LinkTraffic]:
-        """The rates are of the time since the last look."""
+        """Return the traffic of each link, in order of names. Rates are averages since the last call."""
         now, links = time.monotonic(), self._broker.links.traffic()
         elapsed, before = now - self._looked, self._written
         self._looked, self._written = now, {name: written for name, (written, _) in links.items()}
@@ -133,7 +136,7 @@ class BrokerWatch(Watched):
         return node.port.members.forget(name)
 
     def values(self) -> dict[str, int]:
-        """What the ``$SYS`` tree tells of the mesh."""
+        """Return the values of the mesh for the ``$SYS`` tree, by topic suffix."""
         missed = self._broker.mesh.node.delivery.multicast.missed
         return {
             "saps/missed/messages": missed.messages,
@@ -157,7 +160,8 @@ class BrokerWatch(Watched):
         return found
 
     def _counter(self) -> Callable[[str], int]:
-        """Counts a topic's subscribers here: by the route at hand, or for the first `LOOKUPS` others by the index."""
+        """Return a function that counts a topic's subscribers here: by the topic's route if it is known, else by the
+        index for the first `LOOKUPS` topics, else 0."""
         routes, index = self._broker.hub.routes.known, self._broker.hub.index
         left = LOOKUPS
 
@@ -181,7 +185,10 @@ class BrokerWatch(Watched):
         return len(index.targets(topic)) + len(index.groups(topic))
 
     def divide(self, topic: str, members: list[str] | None) -> Any:
-        """`members`: ``name cluster`` each. With None what this broker would do itself: by its tree, and by ALM."""
+        """Return how this broker would divide a publication among members by ALM, and which an OFM tree serves.
+
+        `members` are strings of the form ``name cluster``, or None for the topic's members as this broker knows them.
+        Return ``known``, ``computed`` or ``unknown``, then each ALM child with its slice, then the served brokers."""
         node = self._broker.mesh.node
         stream = node.rendezvous.publishers.streams.get(topic)
         if members is None:

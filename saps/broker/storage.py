@@ -1,4 +1,4 @@
-"""A broker's storage: opened at its start, and what other brokers remember of it."""
+"""Opens a broker's storage at the start, joins it with session replicas, and checks it against other brokers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,18 @@ logger = logging.getLogger(__name__)
 
 
 def open_store(broker: Parts, with_wills: bool) -> Store:
-    """What is stored, in a file, a database or at other brokers alone, and what an earlier life left there.
-    `with_wills`: nobody else has published its wills. Raises `SettingError` if it cannot be used."""
+    """Open the storage of a broker, with what an earlier incarnation left there: a file, a database, or copies at
+    other brokers alone.
+
+    `with_wills` says that no other broker has published the stored wills. Raises `SettingError` if the storage cannot
+    be used."""
     settings, mesh = broker.settings.storage, broker.mesh
     try:
         store = Store(
             place(broker.settings),
             settings.sync,
             settings.maximum_size,
-            with_wills,  # else their guardians have published them
+            with_wills,  # else the guardians of the wills have published them
             on_backlog=partial(broker.hold, "storage"),
         )
     except StorageError as error:
@@ -48,7 +51,9 @@ def open_store(broker: Parts, with_wills: bool) -> Store:
 
 
 def place(settings: BrokerSettings) -> Path | Server | None:
-    """Where a broker stores. Raises `SettingError` for a password file that cannot be read."""
+    """Return the file or the database server of a broker's storage, or None without either.
+
+    Raises `SettingError` for a password file that cannot be read."""
     storage = settings.storage
     if storage.url:
         return Server(storage.url, settings.name, token("storage.password_file", storage.password_file))
@@ -56,7 +61,7 @@ def place(settings: BrokerSettings) -> Path | Server | None:
 
 
 def _copy(broker: Parts, store: Store) -> None:
-    """What is stored of sessions goes to other brokers, too. Acknowledgements wait while something is under way."""
+    """Copy stored changes of sessions to other brokers. Acknowledgements wait while changes are under way."""
     mesh, replicas, journal = broker.mesh, broker.mesh.node.replicas, store.journal
     _hold(mesh, HeldFrames(store.commits, mesh.send_now), store.commits)
     if store.held_commits is not None:
@@ -69,7 +74,7 @@ def _copy(broker: Parts, store: Store) -> None:
 
 
 def _hold(mesh: LiveMesh, gate: HeldFrames, commits: Commits) -> None:
-    """While something is pending, frames wait at the gate."""
+    """Hold frames at a gate while its commits are pending."""
 
     def pending(changed: bool) -> None:
         mesh.gates = [gate, *mesh.gates] if changed else [other for other in mesh.gates if other is not gate]
@@ -78,9 +83,10 @@ def _hold(mesh: LiveMesh, gate: HeldFrames, commits: Commits) -> None:
 
 
 def keep_missed(broker: Parts) -> None:
-    """Where the broker keeps what others have missed, and how much; what it refuses without others.
+    """Set up the log of publications that other brokers have missed, in memory or beside the storage file, and the
+    policy of a minority (`session.minority`).
 
-    Raises `SettingError` if that cannot be."""
+    Raises `SettingError` if the files of an earlier incarnation cannot be read."""
     settings, catch_up = broker.settings, broker.mesh.node.delivery.catch_up
     broker.mesh.node.replicas.source.refuse = settings.session.minority == "refuse"
     catch_up.log.age = settings.overlay.missed_age
@@ -96,7 +102,7 @@ def keep_missed(broker: Parts) -> None:
 
 
 class Testimony:
-    """Tells other brokers how far the storage goes, and asks them at the start."""
+    """Reports the extent of the storage to other brokers, and asks them at the start if the storage is out of date."""
 
     def __init__(self, broker: Parts, store: Store) -> None:
         self._broker = broker
@@ -105,11 +111,11 @@ class Testimony:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """To be called when the mesh has been joined."""
+        """Ask the other brokers, and begin to report. Call it after the mesh is joined."""
         self._act(self._notes.ask)
 
     def stop(self) -> None:
-        """Tell nobody any more."""
+        """Stop the reports."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,4 +1,4 @@
-"""Tracing at a running broker: what follows its messages, and the way to the collector."""
+"""Tracing at a running broker: follows its messages, and sends their spans to the collector."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from saps.tracing.tracer import Tracer
 
 
 class LiveTracing:
-    """Tracing of one broker, from its settings."""
+    """The tracing of one broker, as its settings say."""
 
     def __init__(self, settings: BrokerSettings) -> None:
-        """Raises `SettingError` without the OpenTelemetry SDK."""
+        """Raises `SettingError` if the OpenTelemetry SDK is not installed."""
         try:
             self.spans = OtlpSpans(settings.tracing.endpoint, settings.name, settings.cluster)
         except ImportError:
             raise SettingError("tracing.endpoint", "needs OpenTelemetry: install saps[tracing]") from None
         self.tracer = Tracer(Traces(settings.name, self.spans, settings.tracing.share, random.Random()))
-        """Follows messages; for the hub and for the data path."""
+        """The tracer of messages, for the hub and for the data path."""
 
     async def close(self) -> None:
-        """Send what has not been sent."""
+        """Send the remaining spans, and close the exporter."""
         await self.spans.close()

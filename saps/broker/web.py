@@ -1,4 +1,4 @@
-"""A broker's Web port: its parts, joined with the running broker."""
+"""A broker's Web port: joins its parts with the running broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class BrokerWeb:
-    """From `listen` to `close`."""
+    """The Web port of one broker. Call `listen` to open it, and later `stop_listening` and `close`."""
 
     def __init__(self, broker: Parts, operations: Operations) -> None:
         """Raises `SettingError` if a token cannot be read."""
@@ -60,16 +60,16 @@ class BrokerWeb:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Where it listens."""
+        """The hosts and ports on which it listens."""
         return self._site.addresses
 
     @property
     def routes(self) -> set[tuple[str, str]]:
-        """Method and path of all that is answered."""
+        """The method and path of every route."""
         return self._site.routes
 
     async def listen(self) -> None:
-        """Raises `SettingError` if an address cannot be had."""
+        """Listen on all addresses of `web.listen`. Raises `SettingError` if one cannot be bound."""
         broker, settings = self._broker, self._broker.settings
         context = broker.server.tls_context if settings.web.tls else None
         if context is not None:
@@ -84,24 +84,24 @@ class BrokerWeb:
         return samples(self._broker, ready=not obstacles(self._broker), origins_refused=self._site.origins.refused)
 
     def _act(self, action: Callable[[], None]) -> None:
-        """Run a call at the overlay's node. Raises `ProblemError` while the broker is not in the mesh."""
+        """Run an action on the overlay node. Raises `ProblemError` (503) while the broker is not in the mesh."""
         if not self._broker.mesh.node.joined:
             raise ProblemError(503, "Not in the mesh", "the broker has not joined yet, or is leaving")
         self._broker.mesh.act(action)
 
     def stop_listening(self) -> None:
-        """Take no new connections."""
+        """Stop accepting connections."""
         self._site.stop_listening()
 
     async def close(self) -> None:
-        """End all connections; after the MQTT server has stopped."""
+        """Close all connections. Call it after the MQTT server has stopped."""
         self._clients.close()
         await self._console.close()
         await self._site.close()
 
 
 def obstacles(broker: Parts) -> list[str]:
-    """What keeps the broker from serving clients now."""
+    """Return the reasons why the broker cannot serve clients now; empty if it can."""
     found = [] if broker.mesh.node.joined else ["it has not joined the mesh yet, or is leaving"]
     if not found and not broker.mesh.ready.is_set():
         found.append("the mesh does not know its sessions yet")
