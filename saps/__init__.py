@@ -1,10 +1,10 @@
 """SAPS: SDN-aware publish/subscribe.
 
-Devices speak MQTT to the nearest broker (`saps.frontend`); brokers form a Skip Graph overlay without a master
-(`saps.overlay`) over which a publication travels to exactly the brokers that have a matching subscriber.
+Devices speak MQTT to the nearest broker (`saps.frontend`). Brokers form a Skip Graph overlay without a master
+(`saps.overlay`). A publication travels over it to exactly the brokers with a matching subscriber.
 
-`Broker` is one in a program of your own (`docs/embedding.md`); what goes with it is here, too. It is loaded when it is
-first asked for, so that ``import saps`` costs next to nothing.
+`Broker` runs a broker in your own program (`docs/embedding.md`). It and its companions here are loaded on first use, so
+that ``import saps`` is cheap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a frontend may ask of the mesh of brokers, and what the mesh asks of a broker's local half.
+"""The interfaces between a broker's local half (frontend and hub) and the mesh of brokers.
 
-The two protocols keep the rings apart: a frontend knows nothing of the overlay, the overlay nothing of MQTT.
-`saps.overlay` implements `Mesh`; `saps.local.hub` implements `Local`.
+The protocols keep the two apart: a frontend knows nothing of the overlay, and the overlay nothing of MQTT.
+`saps.overlay` implements `Mesh` and `Sessions`, `saps.local.hub` implements `Local`, and the frontend `SessionHost`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saps.storage.saved import SavedMessage, SavedSession
 
 
 class TopicRoute:
-    """Where the mesh keeps what it knows about one topic; a frontend may hold on to it.
+    """The mesh's knowledge of one topic. A frontend may keep it for as long as the mesh lives.
 
     `remote` is False only while the mesh knows that no other broker has a matching subscriber, so that
     `Mesh.publish` would do nothing; it changes without notice. Set `used` at each publication that skips the mesh.
@@ -28,209 +28,241 @@ class TopicRoute:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.published = 0
-        """Publications to it that have left this broker."""
+        """Number of publications to the topic that have left this broker."""
         self.remote = True
         self.used = True
 
 
 Done = Callable[[Sequence[Reached]], None]
-"""Told whom the publications of a batch have reached: one for each of its topics."""
+"""Callback with the reach of a batch: one `Reached` for each of its topics."""
 
 
 class Mesh(Protocol):
-    """The mesh, as seen by one broker's hub. All calls return at once; callbacks may run before the call returns."""
+    """The mesh, as one broker's hub sees it. All calls return at once; callbacks may run before the call returns."""
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
-        """This broker now has a subscriber for `topic_filter`. `done` runs once every message published from then on,
-        anywhere in the mesh, will arrive (immediately, if that holds already): it is the time to send SUBACK.
-        To be called for every subscription; only the first for a filter costs messages."""
+        """Subscribe this broker to `topic_filter`. Call it for each subscription; only a filter's first costs frames.
+
+        `done` runs once every message published from then on, anywhere in the mesh, will arrive here; at once if that
+        holds already. The caller may then send SUBACK."""
 
     def unsubscribe(self, topic_filter: str) -> None:
-        """The last local subscriber of `topic_filter` has gone."""
+        """Unsubscribe this broker from `topic_filter`, whose last local subscriber has gone."""
 
     def route(self, topic: str) -> TopicRoute:
-        """The route of `topic`. It stays valid for as long as the mesh lives."""
+        """Return the route of `topic`. It stays valid for as long as the mesh lives."""
 
     def publish(self, batch: Batch, done: Done | None) -> None:
-        """Carry the publications to every other broker with a matching subscriber, in the order of the calls per topic.
-        With QoS 1 or 2 `done` runs when all of them have the batch; with QoS 0 it runs when it has been sent. With the
-        retain flag (and stamps) the publications are kept in the mesh as well, and `done` waits for that, too."""
+        """Carry publications to every other broker with a matching subscriber, for each topic in the order of the
+        calls.
+
+        With QoS 1 or 2 `done` runs when all these brokers have the batch, with QoS 0 when it has been sent. With the
+        retain flag (and stamps) the publications go to the retained store as well, and `done` waits for that, too."""
 
     def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
-        """The will of a client of this broker (None: it is void) and its delay in seconds: it is to be published
-        elsewhere if this broker dies."""
+        """Leave a client's will with other brokers, which publish it if this broker dies.
+
+        `will` None makes the client's former will void. `delay` is the will delay interval in seconds."""
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
-        """No member of a shared subscription (``$share/group/filter``) is ready here: find one elsewhere. If there
-        is none, `Local.take` is to give it to one that is away. `settled` runs when it has been delivered or lost."""
+        """Give a message to a member of a shared subscription (``$share/group/filter``) elsewhere, as none is ready
+        here.
+
+        If no member is ready anywhere, `Local.take` gives it to one that is away. `settled` runs when the message has
+        been delivered or lost."""
 
     def stamp(self, properties: Properties | None) -> Properties | None:
-        """The properties of a message that is to be retained, with the stamp that says which of a topic's retained
-        messages is the last."""
+        """Return the properties of a message to be retained, with a stamp: of a topic's retained messages, the one with
+        the greatest stamp is the last."""
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
-        """What is retained elsewhere in the mesh and matches a filter that has been subscribed. `done` gets what
-        `Local` may not have heard of; from then on it hears of every change by `Local.deliver`."""
+        """Fetch the retained messages of the mesh that match a subscribed filter.
+
+        `done` gets those that `Local` may not know. From then on `Local.deliver` gets every change."""
 
 
 class Recalled(NamedTuple):
-    """A retained message found elsewhere; one without payload has been deleted."""
+    """A retained message from elsewhere; an empty payload means that it has been deleted."""
 
     message: Message
-    """Its message expiry is what is left of it."""
+    """The message; its expiry interval is the rest of its lifetime."""
     coming: bool
-    """It is on its way to this broker as a publication, too."""
+    """Whether the message is also on its way to this broker as a publication."""
 
 
 class Local(Protocol):
-    """A broker's local half, as seen by the mesh."""
+    """A broker's local half, as the mesh sees it."""
 
     def deliver(self, batch: Batch) -> list[int]:
-        """Publications from another broker, for the local subscribers. Returns how many each topic has."""
+        """Deliver publications from another broker to the local subscribers. Return each topic's number of them."""
 
     def matching(self, topic: str) -> int:
-        """How many local subscribers a message to `topic` has now."""
+        """Return the number of local subscribers that a message to `topic` has now."""
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give a message to one member of a shared subscription. `forced`: also to one that is away. False if there is
-        none. `settled` runs when the member has acknowledged it (with QoS 0: at once)."""
+        """Give a message to one member of a shared subscription; with `forced`, even to a member that is away.
+
+        Return False, and never run `settled`, if there is no such member. `settled` runs when the member has
+        acknowledged the message; with QoS 0 at once."""
 
     def connected(self, client: str) -> bool:
-        """Is this client connected here?"""
+        """Return whether this client is connected here."""
 
     def bequeath(self, will: Message) -> None:
-        """Publish the will of a client of a broker that has died."""
+        """Publish the will of a client whose broker has died."""
 
     def kept(self, message: Message) -> None:
-        """A retained message published here is kept elsewhere: it need not be remembered for the mesh's sake."""
+        """Note that the retained store has a message published here, which need not be remembered for the mesh."""
 
 
 class Arrival(Enum):
-    """What came of a claim to a client's session."""
+    """The outcome of a claim to a client's session."""
 
     HERE = "here"
-    """No other broker has a session of it: what there is, is here."""
+    """No other broker has a session of the client; it may have one here."""
     MOVED = "moved"
-    """It has come from another broker."""
+    """The session has come from another broker."""
     LATER = "later"
-    """The client has connected to another broker since."""
+    """The client has since connected to another broker."""
     FORBIDDEN = "forbidden"
-    """It is another user's."""
+    """The session belongs to another user."""
     BUSY = "busy"
-    """It cannot be said now: the client is to try again."""
+    """The claim cannot be decided now. The client must try again."""
 
 
 class Yields(IntEnum):
-    """What a broker has to give of a client's session."""
+    """A broker's answer to a request for a client's session. `SessionHost.surrender` returns `NOTHING`, `SESSION` or
+    `FORBIDDEN`; brokers answer each other with all of them."""
 
     NOTHING = 0
-    """There is no session here (any more)."""
+    """The broker has no session of the client, or has just ended it."""
     SESSION = 1
+    """The broker hands its session over."""
     WAIT = 2
-    """Not yet. (Between brokers only, as are the next two.)"""
+    """The broker cannot say yet. It must be asked again."""
     MOVING = 3
-    """It is on its way to another broker."""
+    """The session is moving to another broker."""
     LATER = 4
-    """The client has connected here since."""
+    """The client has since connected to the broker that answers."""
     FORBIDDEN = 5
-    """It is another user's."""
+    """The session belongs to another user."""
 
 
 class Sessions(Protocol):
-    """The sessions of the whole mesh, as a frontend sees them: a client has one, at the broker it connected to last."""
+    """The sessions of the whole mesh, as a frontend sees them. Each client has one, at the broker it connected to
+    last."""
 
     host: SessionHost | None
-    """Who has the sessions of this broker."""
+    """The frontend's sessions at this broker; None before there is a frontend."""
 
     def at_home(self, client: str) -> bool:
-        """Is it known that no other broker has a session of this client?"""
+        """Return whether certainly no other broker has a session of this client."""
 
     def claimed(self, client: str) -> bool:
-        """Must the mesh be told when there is no session of the client here any more?"""
+        """Return whether the caller must call `release` when the client's session here has ended."""
 
     def claim(self, client: str, user: str | None, keep: bool, arrived: Callable[[Arrival], None]) -> None:
-        """The client has connected here: end its connections elsewhere, and have its session here (`keep`), by the
-        calls of `SessionHost`, or ended. `arrived` may run before this returns. One claim a client at a time."""
+        """Claim the session of a client that has connected here as `user`, and end its connections elsewhere.
+
+        With `keep` its session moves here by calls of `SessionHost`; without it the session ends. `arrived` gets the
+        outcome, perhaps before this call returns. The caller makes one claim of a client at a time."""
 
     def release(self, client: str) -> None:
-        """There is no session of the client here any more."""
+        """Release a client whose session here has ended."""
 
     def refresh(self, client: str) -> None:
-        """Its session here lasts from now on, or not any more (`SessionHost.lasting`)."""
+        """Report the session of a client again, as `SessionHost.lasting` has changed for it."""
 
     def restored(self, clients: Iterable[str]) -> None:
-        """These sessions are from an earlier life of this broker; their clients may have moved on meanwhile."""
+        """Note sessions from an earlier incarnation of this broker, whose clients may have moved on meanwhile."""
 
 
 class SessionHost(Protocol):
-    """The sessions of one broker, as the mesh sees them. Parts are in the frontend's own terms."""
+    """The sessions of one broker, as the mesh sees them.
+
+    A session that leaves: `surrender`, `describe`, `pack`, then `depart` or `stay`. A session that comes: `receive`,
+    `queued`, then `unpack` or `discard`. The parts of a session (`list[bytes]`) are in the frontend's own format."""
 
     def clients(self) -> Iterable[str]:
-        """Whose sessions are here."""
+        """Return the clients with a session here."""
 
     def user(self, client: str) -> str | None:
-        """Whose the client's session is."""
+        """Return the user of the client's session; None without a session or a user."""
 
     def lasting(self, client: str) -> bool:
-        """Does, or will, the client's session outlive its connection?"""
+        """Return whether the client's session outlives its connection, or will when a waiting CONNECT has entered."""
 
     def birth(self, client: str) -> int:
-        """The own name of a session that lasts; 0: there is none."""
+        """Return the identity of the client's lasting session, which it keeps when it moves; 0 without one."""
 
     def rows(self) -> Iterable[tuple[Table, Any, Row]]:
-        """All sessions that last, as the journal has them."""
+        """Return the journal's rows of all lasting sessions."""
 
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
-        """The client has connected elsewhere as `user`: close its connection. With `keep` the session goes on taking
-        in messages, until `depart` or `stay`; else it ends."""
+        """Close the connection of a client that has connected elsewhere as `user`.
+
+        With `keep` the session goes on queueing messages until `depart` or `stay`; else it ends. Return `SESSION` if
+        there is a session to hand over, `NOTHING` if not, and `FORBIDDEN`, without any change, if it is another
+        user's."""
 
     def filters(self, client: str) -> list[str]:
-        """What the session has subscribed to."""
+        """Return the filters of the session's subscriptions."""
 
     def describe(self, client: str) -> list[bytes]:
-        """A surrendered session's settings and subscriptions."""
+        """Return the settings and subscriptions of a surrendered session."""
 
     def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
-        """All that it has to deliver and to acknowledge. None: something is not settled yet, come again; or, with
-        `force`, do without. `branch`: but not what it had when it was adopted, or its repaired file had."""
+        """Return everything that a surrendered session has to deliver and to acknowledge.
+
+        Return None if something is not settled yet, so that the caller must try again; with `force`, leave that out.
+        With `branch`, leave out what the session had when it was adopted, or what its repaired file had."""
 
     def depart(self, client: str) -> None:
-        """Another broker has it now."""
+        """Forget a surrendered session, which another broker has now."""
 
     def stay(self, client: str) -> None:
-        """It was not handed over: it goes on here."""
+        """Go on with a surrendered session that was not handed over."""
 
     def receive(self, client: str, parts: list[bytes], subscribed: Callable[[], None]) -> list[str]:
-        """Begin a session with these settings and subscriptions; it takes in messages. `subscribed` runs when no
-        message published later can be missed. Returns the filters; raises ValueError if the parts make no sense."""
+        """Begin a session with settings and subscriptions from `describe`; from now on it queues messages.
+
+        `subscribed` runs when no message published later can be missed. Return the filters. Raises `ValueError` for
+        malformed parts."""
 
     def queued(self, client: str) -> list[Batch]:
-        """What it has taken in since, each a batch of one."""
+        """Return the messages that a received session has queued so far, each as a batch of one."""
 
     def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
-        """The rest of it, and which of what is queued here had `passed` at the other broker. Raises ValueError."""
+        """Complete a received session with the contents from `pack`.
+
+        `passed` returns whether the other broker had passed a message queued here on to the session before; such
+        messages are dropped. Raises `ValueError` for malformed parts."""
 
     def discard(self, client: str) -> None:
-        """It was not handed over after all."""
+        """End a received session that was not handed over after all."""
 
     def inherit(
         self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
-        """Begin a session of a broker that has died as `receive` does, from what is known of it. Returns its filters,
-        what says that it is here or is not to come, and what is to be called before: it completes the session."""
+        """Begin a dead broker's session from its copy, as `receive` does.
+
+        Return the session's filters, and two functions. The caller must call the second, which completes the session,
+        and then the first with the outcome of the claim; if the session is not to come, only the first."""
 
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
-        """As `merge`, if the session here is the same one: this is how it was at a broker that has died."""
+        """Merge the copy of a dead broker's session into the session here, if that has the same `birth`."""
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
-        """What these sessions have missed; they may have had some of it."""
+        """Give these sessions publications that they may have missed; publications they have had are left out."""
 
     def merge(self, client: str, parts: list[bytes]) -> None:
-        """What a branch of a session has packed: it has what it has not had. Raises ValueError."""
+        """Add the packed messages of a branch to the client's session, except those it has had already.
+
+        Raises `ValueError` for malformed parts."""
 
 
 class Alone:
-    """The mesh of a broker without a mesh: nobody else is there. (A `Mesh`.)"""
+    """The mesh of a broker that is alone (a `Mesh`)."""
 
     def subscribe(self, topic_filter: str, done: Callable[[], None]) -> None:
         done()

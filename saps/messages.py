@@ -1,4 +1,4 @@
-"""The values that travel: a message, what its publisher learns about its delivery, and a subscription."""
+"""The values that travel: messages, reports of their delivery, and subscriptions."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from msgspec import Meta
 
 
 class Properties(msgspec.Struct, frozen=True, array_like=True):
-    """What an MQTT 5.0 publisher attaches to a message and every subscriber receives unaltered (3.3.2.3)."""
+    """The properties that an MQTT 5.0 publisher attaches to a message; each subscriber gets them unaltered
+    (3.3.2.3)."""
 
     payload_format: Annotated[int, Meta(ge=0, le=1)] | None = None
-    """0 for unspecified bytes, 1 for UTF-8."""
+    """Format of the payload: 0 for unspecified bytes, 1 for UTF-8."""
     message_expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)] | None = None
-    """Lifetime left in seconds when the message entered this broker."""
+    """Rest of the lifetime in seconds when the message entered this broker."""
     content_type: str | None = None
     response_topic: str | None = None
     correlation_data: bytes | None = None
     user: tuple[tuple[str, str], ...] = ()
     """User properties, in the publisher's order."""
     stamp: Annotated[int, Meta(ge=0)] | None = None
-    """Of retained messages between brokers: when it was published. The greatest one of a topic is what is retained."""
+    """Stamp of a retained message between brokers. The message of a topic with the greatest stamp is the one
+    retained."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
-    """One application message, independent of the protocol it came by."""
+    """One application message, independent of its publisher's protocol."""
 
     topic: str
     payload: bytes
     qos: Annotated[int, Meta(ge=0, le=2)] = 0
     retain: bool = False
-    """The publisher asked for the message to be retained."""
+    """Whether the publisher asked for the message to be retained."""
     properties: Properties | None = None
 
 
@@ -43,12 +45,12 @@ class Subscription(msgspec.Struct, frozen=True):
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: int = 0
-    """0: send retained messages, 1: only if the subscription is new, 2: never."""
+    """When retained messages are sent. 0: at each subscribe; 1: only if the subscription is new; 2: never."""
     identifier: int | None = None
 
 
 class Reached(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whom a publication reached beyond the broker it was published at."""
+    """The number of brokers and subscribers that a publication reached beyond its own broker."""
 
     brokers: int
     subscribers: int
@@ -56,17 +58,17 @@ class Reached(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 NOBODY = Reached(0, 0)
 REFUSED = Reached(-1, -1)
-"""In the place of a `Reached`: it was not published, as its publisher may not publish to the topic."""
+"""Stands for the `Reached` of a publication that was refused, since its publisher may not publish to the topic."""
 
 BROKER_BITS = 0xFFFF
 """The bits of a stamp that are the same in all stamps of one broker."""
 
 
 def stamp_of(message: Message) -> int:
-    """The message's stamp, 0 for none."""
+    """Return the message's stamp, or 0 without one."""
     return stamp_in(message.properties)
 
 
 def stamp_in(properties: Properties | None) -> int:
-    """The stamp among these properties, 0 for none."""
+    """Return the stamp among these properties, or 0 without one."""
     return 0 if properties is None else properties.stamp or 0

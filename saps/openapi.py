@@ -1,18 +1,19 @@
-"""Answers as OpenAPI documents describe them; used by all HTTP interfaces."""
+"""Makes the response objects of OpenAPI documents, for all HTTP interfaces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 PROBLEM = "application/problem+json"
-"""RFC 9457."""
+"""Media type of problem details (RFC 9457)."""
 
 
 def problem_answer(text: str) -> dict[str, Any]:
-    """An answer of 400 and above; the document has the schema `Problem`."""
+    """Return the description of a response with a status of 400 or above. The document must have the schema
+    `Problem`."""
     return {"description": text, "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
 def json_answer(text: str, schema: Any) -> dict[str, Any]:
-    """An answer in JSON."""
+    """Return the description of a JSON response with this schema."""
     return {"description": text, "content": {"application/json": {"schema": schema}}}

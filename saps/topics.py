@@ -8,20 +8,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SHARE = "$share/"
-"""What the filter of a shared subscription begins with."""
+"""Prefix of the filter of a shared subscription."""
 MAX_TOPIC_BYTES = 65535
-"""Longest topic name or filter in UTF-8 bytes (MQTT 5.0, 4.7.3)."""
+"""Most bytes of a topic name or filter in UTF-8 (MQTT 5.0, 4.7.3)."""
 
 
 def topic_fault(topic: str) -> str | None:
-    """Why `topic` is not a valid topic name, or None if it is one."""
+    """Return why `topic` is not a valid topic name, or None if it is valid."""
     if "+" in topic or "#" in topic:
         return "a topic name must not contain the wildcards + or #"
     return _common_fault(topic)
 
 
 def filter_fault(topic_filter: str) -> str | None:
-    """Why `topic_filter` is not a valid topic filter, or None if it is one."""
+    """Return why `topic_filter` is not a valid topic filter, or None if it is valid."""
     fault = _common_fault(topic_filter)
     if fault is not None:
         return fault
@@ -36,14 +36,14 @@ def filter_fault(topic_filter: str) -> str | None:
 
 
 class Shared(NamedTuple):
-    """A shared subscription (MQTT 5.0, 4.8.2): who subscribes to the same name and filter takes turns."""
+    """A shared subscription (MQTT 5.0, 4.8.2). Subscribers with the same group and filter take turns."""
 
     group: str
     topic_filter: str
 
 
 def shared(topic_filter: str) -> Shared | None:
-    """The parts of ``$share/group/filter``; None for a filter that is not shared."""
+    """Return the parts of ``$share/group/filter``, which may be empty, or None for a filter that is not shared."""
     if not topic_filter.startswith(SHARE):
         return None
     group, _, inner = topic_filter[len(SHARE) :].partition("/")
@@ -51,7 +51,8 @@ def shared(topic_filter: str) -> Shared | None:
 
 
 def subscription_fault(topic_filter: str) -> str | None:
-    """Why nobody can subscribe to `topic_filter`, or None: a topic filter, or ``$share/group/filter`` (4.8.2)."""
+    """Return why nobody can subscribe to `topic_filter`, or None if it is a valid topic filter or
+    ``$share/group/filter`` (4.8.2)."""
     if topic_filter.partition("/")[0] != SHARE[:-1]:
         return filter_fault(topic_filter)
     parts = shared(topic_filter)
@@ -77,12 +78,12 @@ def _common_fault(text: str) -> str | None:
 
 
 def is_wildcard(topic_filter: str) -> bool:
-    """True if the filter can match more than one topic, or is shared: it does not stand at the topic of its name."""
+    """Return whether the filter can match more than one topic, or is shared. Then its key is at its literal prefix."""
     return topic_filter.endswith("#") or "+" in topic_filter or topic_filter.startswith(SHARE)
 
 
 def matches(topic_filter: str, topic: str) -> bool:
-    """True if the (valid) filter matches the (valid) topic.
+    """Return whether the (valid) filter matches the (valid) topic.
 
     A filter that begins with a wildcard does not match a topic that begins with ``$`` (MQTT 5.0, 4.7.2).
     """
@@ -99,9 +100,9 @@ def matches(topic_filter: str, topic: str) -> bool:
 
 
 def literal_prefix(topic_filter: str) -> str | None:
-    """The filter's longest leading run of levels without wildcard: ``a/b`` for ``a/b/+/c``, None for ``#`` or ``+/x``.
+    """Return the filter's levels before its first wildcard: ``a/b`` for ``a/b/+/c``, None for ``#`` or ``+/x``.
 
-    For a filter without wildcards this is the whole filter, for a shared one that of the filter that is shared.
+    A filter without wildcards is returned whole. For a shared subscription the inner filter counts.
     """
     if topic_filter.startswith(SHARE):
         topic_filter = topic_filter[len(SHARE) :].partition("/")[2]
@@ -113,6 +114,6 @@ def literal_prefix(topic_filter: str) -> str | None:
 
 
 def ancestors(topic: str) -> list[str]:
-    """The topic itself and its proper prefixes, longest first: ``a/b/c``, ``a/b``, ``a``."""
+    """Return the topic and its proper prefixes, the longest first: ``a/b/c``, ``a/b``, ``a``."""
     levels = topic.split("/")
     return ["/".join(levels[:i]) for i in range(len(levels), 0, -1)]
