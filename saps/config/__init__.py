@@ -1,7 +1,7 @@
-"""Settings: what can be set, in which unit, to what by default, and what raising it costs, declared once.
+"""The settings, each declared once with its unit, its default, and the cost of raising it.
 
-`saps.config.sources_io` fills them from flags, environment variables and a TOML file. Options, `--help` and
-docs/settings.md come from the declarations.
+`saps.config.sources_io` reads their values from flags, environment variables and a TOML file. Options, `--help` and
+docs/settings.md are generated from the declarations.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The settings of access control: who may attach as an MQTT client, TLS, policies, bans, the audit log
-(docs/security.md)."""
+"""The settings of access control: logins, rights, TLS, proxies, policies, bans and the audit log (docs/security.md)."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _PROXY = ProxyOptions()
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Users that show a signed token (JWT) instead of a password (``[auth.jwt]``)."""
+    """Logins with a signed token (JWT) instead of a password (``[auth.jwt]``)."""
 
     keys: Annotated[
         str,
@@ -52,7 +51,7 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An HTTP service that knows users and rights (``[auth.http]``)."""
+    """The HTTP service that checks logins and grants rights (``[auth.http]``)."""
 
     login: Annotated[
         str, knob("https:// address asked if a user may come in that auth.passwords does not have", check=url_fault)
@@ -95,7 +94,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may attach as an MQTT client, and do what (``[auth]``)."""
+    """The logins and rights of MQTT clients (``[auth]``)."""
 
     passwords: Annotated[
         str, knob("Password file, written by `saps passwd`; none: user names are not looked at. Read again on SIGHUP")
@@ -128,7 +127,7 @@ class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     http: HttpSettings = HttpSettings()
 
     def options(self) -> AuthOptions:
-        """The same, as the MQTT frontend takes it."""
+        """Return these settings in the form that the MQTT frontend takes."""
         return msgspec.convert(self, AuthOptions, from_attributes=True)
 
 
@@ -172,12 +171,12 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = _TLS.user_pattern
 
     def options(self) -> TlsOptions | None:
-        """The same, as the MQTT frontend takes it; None without a TLS listener."""
+        """Return these settings in the form that the MQTT frontend takes, or None without a TLS listener."""
         return msgspec.convert(self, TlsOptions, from_attributes=True) if self.listen else None
 
 
 class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """MQTT behind a load balancer that says by the PROXY protocol where each client is (``[proxy]``)."""
+    """MQTT behind a load balancer, which sends each client's address by the PROXY protocol (``[proxy]``)."""
 
     listen: Annotated[
         tuple[Address, ...],
@@ -197,12 +196,13 @@ class ProxySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = _PROXY.certificates
 
     def options(self) -> ProxyOptions:
-        """The same, as the MQTT frontend takes it."""
+        """Return these settings in the form that the MQTT frontend takes."""
         return msgspec.convert(self, ProxyOptions, from_attributes=True)
 
 
 class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which clusters must not carry a topic, and which brokers must not receive it; nothing unless there is a file."""
+    """The policies: clusters that must not carry a topic, and brokers that must not receive it. Without a file there
+    are none."""
 
     file: Annotated[
         tuple[str, ...],
@@ -214,7 +214,7 @@ class PolicySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is kept of operators' work (``[operations]``)."""
+    """The files of the operators' work: audit log and bans (``[operations]``)."""
 
     audit: Annotated[
         str,
@@ -234,7 +234,7 @@ class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 def tls_fault(tls: TlsSettings, proxy: ProxySettings) -> SettingError | None:
-    """The first pair of TLS settings, each good alone, that cannot be used together, or None."""
+    """Return the first fault of TLS settings that are valid alone but cannot be used together, or None."""
     if proxy.listen and proxy.tls and not tls.certificate:
         return SettingError("proxy.tls", "needs tls.certificate")
     if proxy.tls and proxy.certificates:

@@ -1,4 +1,4 @@
-"""Where a broker listens, and where it finds others."""
+"""The TCP addresses at which brokers listen and reach each other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ class Address(NamedTuple):
     """A TCP address, written ``host:port`` or ``[ipv6]:port``."""
 
     host: str
-    """A name or an IP address, without brackets."""
+    """A host name or an IP address, without brackets."""
     port: int
-    """0 to 65535; a listener takes any free port for 0."""
+    """A port from 0 to 65535. For 0 a listener takes any free port."""
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """The address that `text` writes. Raises ValueError, saying what is wrong, if it writes none."""
+        """Parse ``host:port`` or ``[ipv6]:port``. Raises `ValueError`, which says what is wrong, for any other text."""
         host, separator, port = text.rpartition(":")
         if not separator or not host:
             raise ValueError(f"{text!r} is not an address: expected host:port, such as 127.0.0.1:1883")

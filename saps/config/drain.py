@@ -1,4 +1,4 @@
-"""The settings of a drain (``[drain]``): how fast a broker sends its clients to others, and where it is found."""
+"""The settings of a drain (``[drain]``): its pace, and the addresses advertised to clients of drained brokers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OPTIONS = Options()
 
 
 def reference_fault(text: str) -> str | None:
-    """Why clients cannot be told an address, or None if they can, or if there is none."""
+    """Return why `text` is not an address that clients can be sent to, or None if it is one or empty."""
     if not text:
         return None
     try:
@@ -25,7 +25,7 @@ def reference_fault(text: str) -> str | None:
 
 
 class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How this broker is drained (`saps drain`), and where the clients of others find it."""
+    """The drain of this broker (`saps drain`), and its addresses for clients of drained brokers."""
 
     rate: Annotated[
         float,
@@ -75,5 +75,5 @@ class DrainSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = ""
 
     def options(self) -> Options:
-        """How a drain goes unless it is told otherwise."""
+        """Return the options of a drain whose order gives none."""
         return Options(rate=self.rate, grace=self.grace, timeout=self.timeout)

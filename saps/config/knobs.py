@@ -1,4 +1,4 @@
-"""How a setting is declared, so that code can find its explanation, its bounds and its default again."""
+"""Declares settings, and reads their explanations, bounds and defaults from the declarations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 
 
 class SettingError(ValueError):
-    """A setting that cannot be used: its dotted name, what is wrong with it, and where it was set, if known.
+    """A setting that cannot be used: its dotted name, the fault, and the source of the value, if known.
 
-    Loading raises it for a bad value; a running broker when the world refuses a good one (a port in use).
+    Loading raises it for a bad value. A running broker raises it if a valid value fails, such as a port in use.
     """
 
     def __init__(self, setting: str, message: str, source: str | None = None) -> None:
@@ -26,32 +26,33 @@ class SettingError(ValueError):
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader should know of a setting."""
+    """The explanation of a setting, for readers and for the loader."""
 
     text: str
     unit: str = ""
     cost: str = ""
-    """What raising the value costs."""
+    """The cost of raising the value."""
     check: Callable[[Any], str | None] | None = None
-    """A further condition on the decoded value (or on each of a tuple's): why it fails, or None."""
+    """A check of the decoded value, or of each value of a tuple. It returns the fault, or None."""
     parse: Callable[[str], Any] | None = None
-    """From text to the value, where the type alone does not say how. Raises ValueError."""
+    """Converts text to the value, where the type alone does not say how. Raises `ValueError`."""
     flag: str = ""
-    """The option of the command line, and how its value is called: ``--join HOST:PORT``."""
+    """The option of the command line, with the name of its value: ``--join HOST:PORT``."""
     split: bool = True
-    """Commas in text separate the values of a tuple."""
+    """Whether commas in text separate the values of a tuple."""
 
 
 def knob(text: str, **described: Any) -> msgspec.Meta:
-    """To be put into a field's `Annotated` type. `described`: fields of `About`, and the bounds of `msgspec.Meta`
-    (``ge``, ``le``, ``gt``)."""
+    """Return the declaration of a setting, for a field's `Annotated` type.
+
+    `described` has fields of `About`, and the bounds of `msgspec.Meta` (``ge``, ``le``, ``gt``)."""
     bounds = {name: described.pop(name) for name in ("ge", "le", "gt") if name in described}
     info = About(text=text, **described)
     return msgspec.Meta(description=text, extra={"about": info}, **bounds)
 
 
 class Knob(msgspec.Struct, frozen=True):
-    """One setting: dotted name, declared type, default (`msgspec.NODEFAULT` if required), explanation."""
+    """One setting: its dotted name, declared type, default (`msgspec.NODEFAULT` if required) and explanation."""
 
     name: str
     type: Any
@@ -60,7 +61,9 @@ class Knob(msgspec.Struct, frozen=True):
 
 
 def knobs(struct: type[msgspec.Struct], prefix: str = "") -> dict[str, Knob]:
-    """All settings of a struct and those nested in it, by dotted name, in the order of declaration."""
+    """Return all settings of a struct and of nested structs, by dotted name, in the order of declaration.
+
+    Raises `TypeError` for a field declared without `knob`."""
     found: dict[str, Knob] = {}
     for field in msgspec.structs.fields(struct):
         name = prefix + field.encode_name

@@ -13,7 +13,7 @@ _LIMITS = Limits()
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one MQTT client may ask of this broker (``[limits]``)."""
+    """The limits of MQTT clients at this broker (``[limits]``)."""
 
     maximum_packet_size: Annotated[
         int,
@@ -257,5 +257,5 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = _LIMITS.publisher_wait_interval
 
     def limits(self) -> Limits:
-        """The same, as the MQTT frontend takes it."""
+        """Return the limits in the form that the MQTT frontend takes."""
         return msgspec.convert(self, Limits, from_attributes=True)

@@ -1,4 +1,4 @@
-"""The settings of the links between brokers: who may be one, and which version is spoken (``[links]``)."""
+"""The settings of the links between brokers: their authentication and protocol version (``[links]``)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LinkTlsSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may be a broker of this mesh (``[links]``)."""
+    """The authentication of brokers, and the version of their protocol (``[links]``)."""
 
     tls: LinkTlsSettings = LinkTlsSettings()
     secret_file: Annotated[
@@ -67,7 +67,7 @@ class LinkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def links_fault(links: LinkSettings) -> SettingError | None:
-    """The first pair of these settings, each good alone, that cannot be used together, or None."""
+    """Return the first fault of these settings that are valid alone but cannot be used together, or None."""
     sealed = links.tls.certificate or links.secret_file
     if links.tls.certificate and not links.tls.authority:
         return SettingError("links.tls.certificate", "needs links.tls.authority to verify other brokers")

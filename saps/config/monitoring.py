@@ -11,8 +11,7 @@ from saps.statistics import TOPICS
 
 
 class MonitoringSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a broker counts about its topics, and where it leaves the counts; off unless `directory` or `publish` is
-    given."""
+    """The counts of a broker's topics, and their destinations; off unless `directory` or `publish` is given."""
 
     directory: Annotated[
         str,

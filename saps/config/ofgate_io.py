@@ -1,4 +1,4 @@
-"""The settings of `saps ofgate`: those of a broker, and its own (``[ofgate]``)."""
+"""The settings of `saps ofgate`: a broker's settings, and its own (``[ofgate]``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from saps.config.sources_io import Program
 
 
 class OfgateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What OFGate can be told beyond what a broker can (``[ofgate]``)."""
+    """The settings that OFGate has beyond a broker's (``[ofgate]``)."""
 
     controller: Annotated[
         tuple[str, ...],
@@ -84,7 +84,7 @@ class OfgateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class GatewaySettings(BrokerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `saps ofgate` can be told: it is a broker without clients."""
+    """All settings of `saps ofgate`, which is a broker without clients."""
 
     ofgate: OfgateSettings
 

@@ -16,11 +16,11 @@ from saps.topics import filter_fault
 _DATAPATH = DatapathSettings()
 _MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _HEADERS = {4: 28, 6: 48}
-"""Bytes of IP and UDP headers, by IP version."""
+"""Bytes of the IP and UDP headers together, by IP version."""
 
 
 def listen_fault(text: str) -> str | None:
-    """Why a broker cannot take part in OFM at this address, or None if it may; the empty text is no address."""
+    """Return why a broker cannot take part in OFM at this address, or None if it can or `text` is empty."""
     if not text:
         return None
     try:
@@ -34,12 +34,12 @@ def listen_fault(text: str) -> str | None:
 
 
 def mac_fault(text: str) -> str | None:
-    """Why `text` is no MAC address (the empty text is allowed), or None if it is one."""
+    """Return why `text` is not a MAC address, or None if it is one or empty."""
     return None if not text or _MAC.fullmatch(text) else f"{text!r} is not a MAC address such as 02:00:00:00:00:01"
 
 
 class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a broker takes part in OpenFlow multicast; off unless `listen` is given."""
+    """A broker's part in OpenFlow multicast (``[ofm]``); off unless `listen` is given."""
 
     listen: Annotated[
         str,
@@ -147,7 +147,7 @@ class OfmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = _DATAPATH.history
 
     def datapath(self) -> DatapathSettings:
-        """The part that the data path takes. Only with a `listen` address."""
+        """Return the settings of the data path. The caller must call it only with a `listen` address."""
         version = ipaddress.ip_address(Address.parse(self.listen).host).version
         return DatapathSettings(
             largest=self.mtu - _HEADERS[version],

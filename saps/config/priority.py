@@ -12,7 +12,7 @@ from saps.topics import filter_fault
 
 
 class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which topics pass the others; none unless `topics` is given."""
+    """The topics that overtake others; none unless `topics` is given."""
 
     topics: Annotated[
         tuple[str, ...],
@@ -34,5 +34,5 @@ class PrioritySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = 5
 
     def priorities(self) -> Priorities:
-        """The same, as the brokers' parts take it."""
+        """Return these settings in the form that the broker's parts take."""
         return Priorities(self.topics, self.level)

@@ -1,4 +1,4 @@
-"""The settings themselves. Defaults that a component declares are taken from it."""
+"""Declares a broker's settings. Defaults that a component declares are taken from the component."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ _KEY_ORDERS = {
     "cluster": KeyOrder.CLUSTER,
     "la": KeyOrder.ALM_LA,
     "plain": KeyOrder.ALM,
-    "designed": KeyOrder.CLUSTER,  # where the design says nothing
+    "designed": KeyOrder.CLUSTER,  # for topics that the design leaves out
 }
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _MAX_CLUSTER_LEVELS = 8
 
 
 def name_fault(name: str) -> str | None:
-    """Why `name` cannot name a broker, or None if it can."""
+    """Return why `name` is not a valid name of a broker, or None if it is valid."""
     if _LABEL.fullmatch(name) is None:
         return f"{name!r} must be 1 to 63 letters, digits, '.', '_' or '-', the first a letter or digit"
     return None
 
 
 def cluster_fault(path: str) -> str | None:
-    """Why `path` is not a cluster path such as ``tokyo/ward1``, or None if it is one."""
+    """Return why `path` is not a cluster path such as ``tokyo/ward1``, or None if it is one."""
     levels = path.split("/")
     if len(levels) > _MAX_CLUSTER_LEVELS:
         return f"{path!r} has {len(levels)} levels, at most {_MAX_CLUSTER_LEVELS} are allowed"
@@ -66,12 +66,12 @@ def cluster_fault(path: str) -> str | None:
 
 
 def join_fault(address: Address) -> str | None:
-    """Why no broker can be reached at `address`, or None if one may."""
+    """Return why no broker can listen at `address`, or None if one may."""
     return "port 0 cannot be joined" if address.port == 0 else None
 
 
 class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a broker takes part in the Skip Graph (``[overlay]``)."""
+    """A broker's part in the Skip Graph (``[overlay]``)."""
 
     listen: Annotated[
         Address,
@@ -190,17 +190,17 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     ] = 10.0
 
     def key_order(self) -> KeyOrder:
-        """The order of the keys, as the overlay takes it."""
+        """Return the order of keys in the form that the overlay takes."""
         return _KEY_ORDERS[self.alm_order]
 
     def design(self) -> DesignSettings | None:
-        """How the overlay is designed; None if it is not."""
+        """Return the settings of the overlay's design, or None if it is not designed."""
         if self.alm_order != "designed":
             return None
         return DesignSettings(self.design_levels, self.design_interval, self.design_drift)
 
     def detector(self) -> DetectorSettings:
-        """The part that the failure detector takes."""
+        """Return the settings of the failure detector."""
         return DetectorSettings(
             heartbeat=self.heartbeat_interval,
             suspect_after=self.suspect_after,
@@ -210,7 +210,7 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An existing MQTT broker that this one joins to the mesh (``[upstream]``)."""
+    """The existing MQTT broker that this one bridges to the mesh (``[upstream]``)."""
 
     url: Annotated[
         str,
@@ -386,18 +386,18 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     operations: OperationSettings = OperationSettings()
 
     def exposed(self) -> bool:
-        """True if MQTT clients on other machines can reach this broker."""
+        """Return whether MQTT clients on other machines can reach this broker."""
         listening = (self.mqtt, *self.tls.listen, *self.web.listen)
         return bool(self.proxy.listen) or not all(is_loopback(address.host) for address in listening)
 
     def tls_options(self) -> TlsOptions | None:
-        """TLS as the frontends take it; None if nothing listens for it."""
+        """Return the TLS settings in the form that the frontends take, or None if no listener uses TLS."""
         wanted = self.tls.listen or (self.web.listen and self.web.tls) or (self.proxy.listen and self.proxy.tls)
         return msgspec.convert(self.tls, TlsOptions, from_attributes=True) if wanted else None
 
 
 def disagreement(settings: BrokerSettings) -> SettingError | None:
-    """The first pair of settings, each good alone, that cannot be used together, or None."""
+    """Return the first fault of settings that are valid alone but cannot be used together, or None."""
     overlay = settings.overlay
     if overlay.suspect_after < 2 * overlay.heartbeat_interval:
         return SettingError(

@@ -1,8 +1,7 @@
-"""Reading the settings: flags over `SAPS_` environment variables over a TOML file over the defaults.
+"""Reads the settings. Flags override `SAPS_` environment variables, these a TOML file, and the file the defaults.
 
-Every value keeps the place it came from, so that a fault is one line with setting, place and cause. One file and one
-environment serve all programs: what the controller, OFGate and the monitor have of their own is in tables of their
-names, which the others pass over.
+Each value keeps its source, so that a fault is one line with setting, source and cause. One file and one environment
+serve all programs: the controller, OFGate and the monitor have tables of their names, which other programs ignore.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from saps.frontend.mqtt.access.toml_lines import TomlLines
 S = TypeVar("S", bound=msgspec.Struct)
 
 CONFIG_VARIABLE = "SAPS_CONFIG"
-"""Names the TOML file, like ``--config``; the only `SAPS_` variable that is not a setting."""
+"""Variable that names the TOML file, like ``--config``; the only `SAPS_` variable that is not a setting."""
 _PREFIX = "SAPS_"
 _LINK_IDS = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
-"""``overlay``, ``upstream`` or ``web`` alone means the address, in all three sources: the rest of the table has
-defaults."""
+"""Short names of settings, for all three sources: ``overlay``, ``upstream`` or ``web`` alone means the address, as the
+rest of the table has defaults."""
 TABLES = {
     "controller": "saps.ofm.controller.driver.settings",
     "ofgate": "saps.config.ofgate_io",
@@ -39,12 +38,12 @@ TABLES = {
 
 
 def variable_of(setting: str) -> str:
-    """The environment variable of a setting: ``SAPS_OVERLAY__HEARTBEAT_INTERVAL``."""
+    """Return the environment variable of a setting, such as ``SAPS_OVERLAY__HEARTBEAT_INTERVAL``."""
     return _PREFIX + setting.upper().replace(".", "__")
 
 
 def assigned(assignments: Iterable[str]) -> dict[str, str]:
-    """The values of ``--set NAME=VALUE``, by name. Raises SettingError for one without a value."""
+    """Return the values of ``--set NAME=VALUE`` by name. Raises `SettingError` for an assignment without ``=``."""
     values = {}
     for assignment in assignments:
         name, separator, value = assignment.partition("=")
@@ -55,7 +54,7 @@ def assigned(assignments: Iterable[str]) -> dict[str, str]:
 
 
 class Given(NamedTuple):
-    """A value as it was written, and where. `text` is True if the source knows only text (all but TOML)."""
+    """A value as written, and its source. `text` is True if the source has only text (all but TOML)."""
 
     value: Any
     source: str
@@ -63,14 +62,14 @@ class Given(NamedTuple):
 
 
 class Loaded(NamedTuple, Generic[S]):
-    """The settings, the place of each one that is not a default, and where the program's own table begins."""
+    """The settings of a program, and the source of each value that is not a default, by dotted name."""
 
     settings: S
     sources: Mapping[str, str]
     program: Program[S]
 
     def locate(self, error: SettingError) -> SettingError:
-        """The error of a running program, with the full name and the place of its setting."""
+        """Return an error of the running program with the full name and the source of its setting."""
         known, own = self.program.knobs, self.program.table + error.setting
         name = own if own in known else _LINK_IDS.get(error.setting, error.setting)
         source = self.sources.get(name, "default" if name in known else None)
@@ -80,28 +79,28 @@ class Loaded(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True)
 class Program(Generic[S]):
-    """What one program can be told, and how: the one place from which its flags, variables and tables come."""
+    """The settings of one program. Its flags, variables and tables all come from here."""
 
     struct: type[S]
     table: str = ""
-    """What the names of its settings begin with, such as ``controller.``."""
+    """Prefix of the names of its settings, such as ``controller.``."""
     flagged: str = ""
-    """What the names of the settings begin with whose declared flags it has."""
+    """Prefix of the settings whose declared flags the program has."""
     declared_flags: Mapping[str, str] = field(default_factory=dict)
-    """Flags of further settings, as `About.flag`."""
+    """Flags of further settings, in the form of `About.flag`."""
     replaced: Mapping[str, str] = field(default_factory=dict)
-    """Settings for which one of the program's own stands, unless a flag gives them."""
+    """By setting: the program's own setting that replaces it, unless a flag gives a value."""
     disagreement: Callable[[S], SettingError | None] = lambda settings: None
-    """The first settings, each good alone, that cannot be used together, or None."""
+    """Returns the first fault of settings that are valid alone but cannot be used together, or None."""
 
     @cached_property
     def knobs(self) -> dict[str, Knob]:
-        """All settings by dotted name."""
+        """The declarations of all settings by dotted name."""
         return knobs(self.struct, self.table)
 
     @cached_property
     def options(self) -> dict[str, str]:
-        """By setting: the flag and how its value is called. All others are given with ``--set``."""
+        """By setting: its flag and the name of the flag's value. Other settings are given with ``--set``."""
         own = {
             name: knob.about.flag
             for name, knob in self.knobs.items()
@@ -110,7 +109,7 @@ class Program(Generic[S]):
         return {**own, **self.declared_flags}
 
     def flag_of(self, setting: str) -> str:
-        """How a setting is given on the command line: ``--overlay`` for ``overlay.listen``."""
+        """Return the flag of a setting, such as ``--overlay`` for ``overlay.listen``."""
         return self.options.get(setting, "--set").partition(" ")[0]
 
     def load(
@@ -119,9 +118,9 @@ class Program(Generic[S]):
         environ: Mapping[str, str] | None = None,
         file: Path | None = None,
     ) -> Loaded[S]:
-        """The settings. `flags` maps dotted names to values; None stands for a flag that was not given.
+        """Load the settings. `flags` maps dotted names to values; None means that the flag was not given.
 
-        Raises SettingError for the first fault: an unreadable file, an unknown key, a bad or a missing value.
+        Raises `SettingError` for the first fault: an unreadable file, an unknown name, a bad or a missing value.
         """
         given: dict[str, Given] = {}
         if file is not None:
@@ -160,14 +159,15 @@ class Program(Generic[S]):
         }
 
     def _known(self, given: Mapping[str, Given]) -> dict[str, Given]:
-        """Those that are settings of this program; SettingError with the nearest one for a name that none has."""
+        """Return the values of this program's settings. Raises `SettingError`, with the nearest name, for an unknown
+        name."""
         for name, entry in given.items():
             if name not in self.knobs and not self._foreign(name):
                 raise unknown(name, entry, self.knobs)
         return {name: entry for name, entry in given.items() if name in self.knobs}
 
     def _foreign(self, name: str) -> bool:
-        """Belongs to another program."""
+        """Return whether a name belongs to another program."""
         if self.table:
             return not name.startswith(self.table)
         table = name.partition(".")[0]
@@ -175,8 +175,8 @@ class Program(Generic[S]):
 
 
 def unknown(name: str, entry: Given, known: Iterable[str]) -> SettingError:
-    """What is said of a name that no setting has."""
-    import difflib  # here: a broker that starts needs none
+    """Return the error of a name that no setting has, with the nearest of the `known` names."""
+    import difflib  # here: a broker that starts without a fault needs none of it
 
     known = list(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.7) or [
@@ -188,13 +188,14 @@ def unknown(name: str, entry: Given, known: Iterable[str]) -> SettingError:
 
 BROKER = Program(BrokerSettings, disagreement=disagreement)
 KNOBS = BROKER.knobs
-"""All settings of a broker by dotted name."""
+"""The declarations of all settings of a broker by dotted name."""
 load = BROKER.load
 
 
 def faults_of_file(file: Path) -> list[SettingError]:
-    """All that is wrong with a TOML file by itself, for every program that has a table in it, in the order of its
-    lines. A missing value is no fault: a flag may give it."""
+    """Return all faults of a TOML file, in the order of its lines, for every program that has a table in it.
+
+    A missing value is no fault, as a flag may give it."""
     try:
         given = read_file(file)
     except SettingError as error:
@@ -220,7 +221,9 @@ def faults_of_file(file: Path) -> list[SettingError]:
 
 
 def read_file(file: Path) -> dict[str, Given]:
-    """The values of a TOML file by dotted name, known or not. Raises SettingError("config") if unreadable."""
+    """Return the values of a TOML file by dotted name, known or not.
+
+    Raises `SettingError` ("config") if the file cannot be read or is not valid TOML."""
     try:
         text = file.read_text(encoding="utf-8")
         table = tomllib.loads(text)
@@ -237,7 +240,9 @@ def read_file(file: Path) -> dict[str, Given]:
 
 
 def token(setting: str, path: str | Path | None) -> str:
-    """The first line of the file that a setting names; empty without a file. Raises `SettingError`."""
+    """Return the first line of the file that a setting names; empty if `path` is.
+
+    Raises `SettingError` if the file cannot be read or its first line is empty."""
     if not path:
         return ""
     try:
@@ -268,14 +273,14 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def kind_of(knob: Knob) -> Any:
-    """The declared type without its explanation, and without ``| None``."""
+    """Return the declared type of a setting without its explanation, and without ``| None``."""
     kind = get_args(knob.type)[0]
     some = [part for part in get_args(kind) if part is not type(None)]
     return some[0] if type(None) in get_args(kind) and len(some) == 1 else kind
 
 
 def _decode(knob: Knob, given: Given) -> Any:
-    """The value of a setting in its declared type. Raises SettingError with the place it was written at."""
+    """Return the value of a setting in its declared type. Raises `SettingError` with the value's source."""
     kind = kind_of(knob)
     try:
         value = _converted(knob, given, kind)
@@ -300,7 +305,7 @@ def _converted(knob: Knob, given: Given, kind: Any) -> Any:
         return msgspec.convert(_list(value, "texts", knob.about.split), knob.type)
     if kind is Path:
         return Path(msgspec.convert(value, str))
-    bounded = Annotated[(kind, *knob.type.__metadata__)]  # bounds are of the number: None has none
+    bounded = Annotated[(kind, *knob.type.__metadata__)]  # bounds hold for the number, not for None
     return msgspec.convert(value, bounded, strict=not given.text)
 
 
@@ -311,7 +316,7 @@ def _address(value: Any) -> Address:
 
 
 def _list(value: Any, of: str = "addresses", split: bool = True) -> list[Any]:
-    """Text is a list joined by commas, as in an environment variable."""
+    """Return a value as a list. With `split`, text is a list joined by commas, as in an environment variable."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()] if split else [value]
     if not isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The settings of what outlives a process or a connection: the storage, and copies of sessions."""
+"""The settings of the storage, of copies of sessions, and of missed publications."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from saps.storage.place import url_fault
 
 
 class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What outlives the broker's process: sessions, their messages, retained messages (``[storage]``).
+    """The storage: sessions, their messages and retained messages outlive the broker's process (``[storage]``).
 
-    Off unless `file` or `url` is given.
+    It is off unless `file` or `url` is given.
     """
 
     url: Annotated[
@@ -51,12 +51,12 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def durable(self) -> bool:
-        """What is stored outlives the process."""
+        """Whether stored data outlives the process."""
         return bool(self.file or self.url)
 
 
 class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many brokers have each session that outlives its connection (``[session]``)."""
+    """The copies of each session that outlives its connection (``[session]``)."""
 
     copies: Annotated[
         int,
@@ -78,7 +78,7 @@ class SessionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a broker keeps for brokers that are cut off (``[overlay]``)."""
+    """The publications that a broker keeps for brokers that are cut off (``[overlay]``)."""
 
     missed_age: Annotated[
         float,

@@ -11,7 +11,7 @@ from saps.config.web import http_fault
 
 
 class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages followed over the brokers (OpenTelemetry); off unless `endpoint` is given."""
+    """The tracing of messages over the brokers (OpenTelemetry); off unless `endpoint` is given."""
 
     endpoint: Annotated[
         str,

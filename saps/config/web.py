@@ -13,7 +13,7 @@ from saps.statistics import TOPICS
 
 
 def origin_fault(origin: str) -> str | None:
-    """Why `origin` is not an origin such as ``https://example.org:8443``, or None if it is one (or ``*``)."""
+    """Return why `origin` is not an origin such as ``https://example.org:8443`` or ``*``, or None if it is one."""
     parts = urlsplit(origin)
     if origin == "*" or (parts.scheme in ("http", "https") and origin == f"{parts.scheme}://{parts.netloc}"):
         return None
@@ -21,7 +21,7 @@ def origin_fault(origin: str) -> str | None:
 
 
 def http_fault(url: str) -> str | None:
-    """Why `url` is not the address of an HTTP server, or None if it is one or empty."""
+    """Return why `url` is not the address of an HTTP server, or None if it is one or empty."""
     parts = urlsplit(url)
     if not url or (parts.scheme in ("http", "https") and parts.hostname):
         return None
@@ -29,7 +29,7 @@ def http_fault(url: str) -> str | None:
 
 
 class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """HTTP and WebSocket (``[web]``)."""
+    """The Web port: HTTP and WebSocket (``[web]``)."""
 
     listen: Annotated[
         tuple[Address, ...],
