@@ -1,6 +1,6 @@
-"""The entry point of the command `saps`: the commands themselves are in `saps.cli.commands`.
+"""The entry point of the command `saps`. The commands themselves are in `saps.cli.commands`.
 
-It is small, so that Ctrl-C ends the program quietly from its first moment on.
+The module imports little, so that Ctrl-C ends the program quietly from its first moment.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from saps.runtime.loading import INTERRUPTED, Loading
 
 
 def main() -> None:
-    """Run the command that the arguments name. Exit status: of the command; 130 if it was interrupted."""
+    """Run the command that the arguments name. The exit status is the command's, or 130 after an interrupt."""
     try:
         with Loading():
             from saps.cli.commands import app

@@ -1,4 +1,4 @@
-"""How commands are declared. Light: a broker is started by such a module, too."""
+"""Declares the commands of `saps`. The module imports little, because starting a broker loads it as well."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ Run = Callable[[S], int]
 
 
 def command_app(name: str, completion: bool = False) -> typer.Typer:
-    """What a module with one command of `saps` declares it in."""
+    """Return the app in which a module declares its one command of `saps`.
+
+    `completion` adds the options that install shell completion."""
     return typer.Typer(
         name=name,
         add_completion=completion,
@@ -30,10 +32,11 @@ def command_app(name: str, completion: bool = False) -> typer.Typer:
 
 
 def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:
-    """Declares a command whose options are the flags of a program's settings; it is given the settings.
+    """Return a decorator that declares a command whose options are the flags of a program's settings.
 
-    Its result is the exit status. A `SettingError`, while loading or from it, is one line on standard error that
-    names the setting, where it was set and what is wrong, and status 2.
+    The decorated function gets the loaded settings and returns the exit status. A `SettingError`, while loading or from
+    the function, becomes a line on standard error and exit status 2. The line names the setting, where it was set, and
+    the fault.
     """
     from saps.config.knobs import SettingError
     from saps.config.sources_io import assigned
@@ -65,7 +68,7 @@ def _parameter(setting: str) -> str:
 
 
 def _given(value: Any, program: Program[Any], setting: str) -> Any:
-    """What a flag says, as text where its setting has a list; None if it was not given."""
+    """Return the value of a flag, as text for a setting that is a list; None if the flag was not given."""
     if isinstance(value, list):
         return ",".join(value) if program.knobs[setting].about.split else value
     return None if value is False else value

@@ -1,7 +1,7 @@
 """The command `saps broker`.
 
-Exit status: 0 after an orderly end, 1 if the broker failed, 2 for a setting that cannot be used. Then a line
-on standard error names the setting, says where it was set, and what is wrong.
+Exit status: 0 after an orderly end, 1 if the broker failed, 2 for an unusable setting. In the last case a line on
+standard error names the setting, where it was set, and the fault.
 """
 
 from __future__ import annotations

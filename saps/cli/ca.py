@@ -1,6 +1,6 @@
-"""The commands ``saps ca``: an authority for a mesh, certificates for its brokers, and the list of those revoked.
+"""The commands ``saps ca``: make an authority for a mesh, issue certificates, revoke and list them.
 
-Exit status: 0 if it is done, 2 if it could not be; then a line on standard error says why.
+Exit status: 0 if done, 2 if not. In the second case a line on standard error says why.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command `saps check-config`. Exit status: 0, or 2 if there is a fault."""
+"""The command `saps check-config`. Exit status: 0 without a fault, else 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `saps`, each in a module of its own, which is loaded when it is called: `saps --help` loads none."""
+"""The table of the commands of `saps`. Each is in a module of its own, loaded on demand: `saps --help` loads none."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from saps.version import __version__
 
 
 class Entry(NamedTuple):
-    """One command."""
+    """A command of `saps`."""
 
     module: str
+    """Name of the module, whose `app` is the command."""
     says: str
-    """What it does, in a line."""
+    """Purpose of the command in one line."""
 
 
 GROUPS = {
@@ -57,7 +58,7 @@ GROUPS = {
         "reproduce": Entry("research.cli", "the papers' evaluations anew"),
     },
 }
-"""By what they are for."""
+"""The commands by purpose, in the order of the help text."""
 CHECKOUT_ONLY = ("lab", "research")
 """Packages beside `saps` that its wheel does not carry."""
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -70,7 +71,7 @@ OPTIONS = {
 
 
 class _Commands(TyperGroup):
-    """Finds commands in the table."""
+    """Finds commands in the table and imports only the one that is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -105,7 +106,7 @@ class _Commands(TyperGroup):
         formatter.write("\n".join(_help()) + "\n")
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """What begins so, without loading any command."""
+        """Return the commands and options that begin with `incomplete`, without loading a command."""
         known = {name: entry.says for name, entry in COMMANDS.items()}
         for names, says in OPTIONS.items() if incomplete.startswith("-") else ():
             known |= dict.fromkeys(names.split(", "), says)
@@ -141,7 +142,7 @@ def saps(
 
 
 def _help() -> Iterable[str]:
-    """What `saps --help` says."""
+    """Yield the lines of `saps --help`."""
     wide = max(map(len, [*COMMANDS, *OPTIONS])) + 2
     yield "Publish/subscribe brokers without a master: MQTT at the edge, a Skip Graph"
     yield "overlay between sites."

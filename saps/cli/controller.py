@@ -1,7 +1,7 @@
 """The command `saps controller`.
 
-Exit status: 0 after an orderly end, 1 if it failed, 2 for a setting that cannot be used. Then a line on standard error
-names the setting and says what is wrong.
+Exit status: 0 after an orderly end, 1 after a failure, 2 for an unusable setting. In the last case a line on standard
+error names the setting and the fault.
 """
 
 from __future__ import annotations

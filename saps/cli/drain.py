@@ -1,4 +1,4 @@
-"""The command `saps drain`: have a broker send its clients and sessions to others and leave, and watch it do so."""
+"""The command `saps drain`: orders a broker to send its clients and sessions to others and leave, and watches it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from saps.runtime.loading import INTERRUPTED
 app = command_app("drain")
 
 EVERY = 0.5
-"""Seconds between two looks."""
+"""Seconds between two queries of the drain's progress."""
 PATH = "/v1/drain"
 ENDED = (Stage.LEAVING, Stage.LEFT)
 
@@ -86,7 +86,10 @@ def drain(
 
 
 def _looks(port: WebPort, first: Drained) -> Iterator[Drained]:
-    """How far it is, again and again, until it has left, is stuck, or serves again. Raises `AskError`."""
+    """Yield the progress of a drain until the broker has left or is stuck.
+
+    A broker that falls silent while it leaves has left. Raises `AskError` if the broker serves again, or falls silent
+    before."""
     found, begun = first, False
     while True:
         yield found
@@ -106,7 +109,7 @@ def _looks(port: WebPort, first: Drained) -> Iterator[Drained]:
 
 
 def _show(looks: Iterator[Drained], as_json: bool) -> Drained:
-    """Show each look; the last one."""
+    """Show each state of the drain, and return the last one."""
     out, last = console(), None
     if as_json or not out.is_terminal:
         said = ""
@@ -143,7 +146,7 @@ def _say(found: Drained, as_json: bool) -> None:
 
 
 def _line(found: Drained) -> str:
-    """``b1 is draining: 12 clients, 40 sessions (8 on the way), 30 keys left``."""
+    """Return a line such as ``b1 is draining: 12 clients, 40 sessions (8 on the way), 30 keys left``."""
     if found.stage is Stage.LEFT:
         return f"{found.broker} has left"
     if found.stage is Stage.SERVING:
@@ -156,7 +159,10 @@ def _line(found: Drained) -> str:
 
 
 def _by_signal(pid: int, cancel: bool, wait: bool, timeout: float | None) -> None:
-    """Order a drain of a process of this machine, and wait for its end. Raises `AskError`, `typer.Exit`."""
+    """Order a process on this machine to drain, or to end a drain, by a signal.
+
+    With `wait`, wait at most `timeout` seconds for the process to end; None: without limit. Raises `AskError` if the
+    process cannot be signalled, and `typer.Exit` with status 1 if it has not ended in time."""
     (number,) = (number for number, order in DRAINING.items() if order.cancel == cancel)
     try:
         process = os.pidfd_open(pid)

@@ -1,7 +1,7 @@
-"""The command ``saps passwd``: add a user to a password file, change a password, or take a user out.
+"""The command ``saps passwd``: adds a user to a password file, changes a password, or removes a user.
 
-Exit status: 0 if the file is as asked for, 2 if it could not be done; then a line on standard error says why, and
-the file is as it was.
+Exit status: 0 if the file was changed, 2 if not. In the second case a line on standard error says why, and the file is
+unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from saps.frontend.mqtt.driver.access_files import edit_users
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_show_locals=False)
 
 MAX_PASSWORD_BYTES = 65535
-"""As long as a password in CONNECT can be (3.1.3.6)."""
+"""Greatest length of a password in CONNECT (MQTT 5, 3.1.3.6)."""
 
 
 @app.command()
@@ -54,7 +54,9 @@ def passwd(
 
 
 def _password(user: str) -> bytes:
-    """From the terminal, twice and unseen, or a line of the pipe. Raises `ValueError`."""
+    """Read a password, twice and without echo from a terminal, or from a line of the pipe.
+
+    Raises `ValueError` for an empty or too long password, or for two that differ."""
     if sys.stdin.isatty():
         password = getpass.getpass(f"Password of {user}: ").encode()
         if password != getpass.getpass("Once more: ").encode():

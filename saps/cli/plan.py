@@ -1,6 +1,6 @@
-"""The commands ``saps plan ...``: trees for all topics from files, explained and drawn.
+"""The commands ``saps plan ...``: plan the trees of all topics from files, explain and draw them.
 
-Exit status: 0, 1 if a topic has no tree, 2 for a file or a name that cannot be used.
+Exit status: 0, 1 if a topic has no tree, 2 for an unusable file or name.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _read(file: Path) -> Any:
 
 
 class _Failing:
-    """What goes wrong inside ends the command with status 2 and one line."""
+    """A context that turns expected errors into one line on standard error and exit status 2."""
 
     def __enter__(self) -> None: ...
 

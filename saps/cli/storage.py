@@ -1,7 +1,7 @@
-"""The commands ``saps storage``: is what is stored sound, what is in it, and how to go on without what is damaged.
+"""The commands ``saps storage``: verify what is stored, export it, repair damage, and make a backup.
 
-Exit status: 0 if it is sound and all is done, 1 if it is damaged, 2 if it cannot be used; then a line on standard
-error says why.
+Exit status: 0 if everything is sound and done, 1 for damage, 2 if the storage cannot be used. In the last case a line
+on standard error says why.
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def backup(file: _File, new: _New) -> None:
 
 
 def _places(stored: str, broker: str) -> list[Path | Server]:
-    """A file, the rows of a broker in a database, or those of all. Raises `StorageError`."""
+    """Return the places to examine: a file, or the rows in a database of `broker`, or of all brokers for an empty name.
+
+    Raises `StorageError` for a broker with a file, or for a malformed URL."""
     if "://" not in stored:
         if broker:
             raise StorageError(f"{stored}: a file has the records of one broker; --broker is for a database")
@@ -138,7 +140,7 @@ def _places(stored: str, broker: str) -> list[Path | Server]:
 
 
 def _place(stored: str, broker: str) -> Path | Server:
-    """A file, or the rows of one broker. Raises `StorageError`."""
+    """Return a file, or the rows of one broker. Raises `StorageError` also if the database has several brokers."""
     found = _places(stored, broker)
     if len(found) != 1:
         names = ", ".join(place.broker for place in found if isinstance(place, Server))

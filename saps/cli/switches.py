@@ -1,6 +1,6 @@
 """The command `saps switches`.
 
-Exit status: 0 after an orderly end, 1 if it failed, 2 for an option that cannot be used.
+Exit status: 0 after an orderly end, 1 after a failure, 2 for an unusable option.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def switches(
 
 
 def _topology(text: str) -> Topology:
-    """Raises `TopologyError`, or OSError."""
+    """Return the topology of a TOML file (`*.toml`) or of a text. Raises `TopologyError`, or OSError for the file."""
     return from_toml(Path(text).read_text()) if text.endswith(".toml") else parse(text)
 
 

@@ -1,1 +1,1 @@
-"""The command `saps doctor`: checks of this machine, its files and its broker."""
+"""The command `saps doctor`: checks this machine, its files and its broker."""

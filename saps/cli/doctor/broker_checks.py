@@ -1,4 +1,4 @@
-"""What `saps doctor` looks at for the broker that is to run, or runs, on this machine."""
+"""The checks of `saps doctor` for the broker that runs or shall run on this machine."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from saps.links import LinkError, Links
 from saps.overlay.ring.keys import BrokerRef
 
 MOST_SKEW = 2.0
-"""Seconds between two clocks that are not worth a word: the header says whole seconds."""
+"""Greatest difference between two clocks, in seconds, without a warning. The header gives whole seconds."""
 REACH = 3.0
-"""Seconds to connect to another broker."""
+"""Timeout of a connection to another broker in seconds."""
 
 
 class Configured:
-    """The settings a broker would have here, and what is wrong with them."""
+    """The settings that a broker would have here, and their faults."""
 
     def __init__(self, file: Path | None, environ: Mapping[str, str]) -> None:
-        """`file`: of ``--config``; `environ` as the broker would see it."""
+        """`file` is that of ``--config``, and `environ` the environment as the broker would see it."""
         self.settings: BrokerSettings | None = None
         where = f"{file} and the environment" if file is not None else "the environment (no --config was given)"
         faults: list[SettingError] = faults_of_file(file) if file is not None else []
@@ -49,7 +49,9 @@ class Configured:
 
 
 def _settings(file: Path | None, environ: Mapping[str, str]) -> BrokerSettings:
-    """The settings; without a name, which is often given by ``--name`` alone, those of a broker of any name."""
+    """Return the settings. If they lack a name, `UNNAMED` stands in, because ``--name`` often gives it.
+
+    Raises `SettingError`."""
     try:
         return load({}, environ, file).settings
     except SettingError as error:
@@ -59,9 +61,9 @@ def _settings(file: Path | None, environ: Mapping[str, str]) -> BrokerSettings:
 
 
 def settled(settings: BrokerSettings, running: bool, alone: Verdict = "fault") -> Iterator[Finding]:
-    """All that `saps doctor` and `saps check-config` look at for these settings.
+    """Yield the findings of all checks of these settings, for `saps doctor` and `saps check-config`.
 
-    `alone`: what it is that nobody answers at all the addresses of `join`.
+    `running` says that a broker runs here. `alone` is the verdict if nobody answers at any address of `join`.
     """
     yield from file_checks.files(settings)
     yield from file_checks.certificates(settings)
@@ -71,9 +73,9 @@ def settled(settings: BrokerSettings, running: bool, alone: Verdict = "fault") -
 
 
 def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
-    """The faults and the warnings of a configuration that by itself has none, each with where it was set.
+    """Return the faults and the warnings of a file whose settings are valid, each with the place of its setting.
 
-    A file without a broker's settings is that of another program: then there are none.
+    A file without a broker's settings belongs to another program and has neither.
     """
     given = read_file(file)
     if given and all(name.partition(".")[0] in TABLES for name in given):
@@ -88,7 +90,7 @@ def complaints(file: Path) -> tuple[list[SettingError], list[SettingError]]:
 
 
 def listening(settings: BrokerSettings) -> dict[str, list[Address]]:
-    """Where the broker would listen, by setting."""
+    """Return the addresses at which the broker would listen, by setting."""
     found = {"mqtt": [settings.mqtt], "overlay.listen": [settings.overlay.listen]}
     found["tls.listen"], found["web.listen"] = list(settings.tls.listen), list(settings.web.listen)
     found["proxy.listen"] = list(settings.proxy.listen)
@@ -98,7 +100,9 @@ def listening(settings: BrokerSettings) -> dict[str, list[Address]]:
 
 
 def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
-    """Can the broker listen where it is to? `running`: one runs here, so that its ports are taken by right."""
+    """Check whether the broker can listen at its addresses.
+
+    With `running` a broker runs here, and an address in use is no fault."""
     for setting, addresses in listening(settings).items():
         for address in addresses:
             number = _refusal(address, socket.SOCK_DGRAM if setting == "ofm.listen" else socket.SOCK_STREAM)
@@ -122,8 +126,9 @@ def ports(settings: BrokerSettings, running: bool) -> Iterator[Finding]:
 
 
 def reachable(settings: BrokerSettings, alone: Verdict) -> Iterator[Finding]:
-    """Who answers at the addresses of `join`, asked as the broker asks; and is there somebody at the other addresses
-    that it connects to?"""
+    """Check whether brokers answer at the addresses of `join`, and whether the broker's other servers can be reached.
+
+    The addresses of `join` are asked as the broker asks; `alone` is the verdict if nobody answers at any of them."""
     if settings.join:
         yield _contacts({address: asked(settings, address) for address in settings.join}, alone)
     wanted = {
@@ -149,7 +154,7 @@ def reachable(settings: BrokerSettings, alone: Verdict) -> Iterator[Finding]:
 
 
 def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
-    """The broker at an overlay address, or why it does not say who it is to the broker of these settings."""
+    """Return the broker at an overlay address, or why it does not identify itself to the broker of these settings."""
 
     async def ask() -> BrokerRef:
         me = BrokerRef(settings.name, 0, "", settings.cluster)
@@ -172,7 +177,7 @@ def asked(settings: BrokerSettings, address: Address) -> BrokerRef | str:
 
 
 def runs_here(settings: BrokerSettings) -> bool:
-    """Does the very broker of these settings run on this machine? Then it has its ports by right."""
+    """Return whether the broker of these settings runs on this machine, so that its own ports are in use."""
     host, port = settings.overlay.listen
     here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     found = asked(settings, Address(here, port)) if port else ""
@@ -180,7 +185,10 @@ def runs_here(settings: BrokerSettings) -> bool:
 
 
 def _contacts(answers: Mapping[Address, BrokerRef | str], alone: Verdict) -> Finding:
-    """Where nobody listens yet, brokers may start later; who listens and does not answer does not let this one in."""
+    """Return the finding about `join`: `answers` has the broker at each address, or why there is none.
+
+    It is a fault if somebody listens without an answer, because that broker does not let this one in. An address where
+    nobody listens is at most a warning if another answers, because brokers may start later."""
     there = [
         f"{found.name or 'a broker that is starting'} at {address}"
         for address, found in answers.items()
@@ -202,7 +210,7 @@ def _contacts(answers: Mapping[Address, BrokerRef | str], alone: Verdict) -> Fin
 
 
 class Probe:
-    """A broker's Web port, asked once if it is ready."""
+    """A broker's Web port, asked once whether the broker is ready."""
 
     def __init__(self, port: WebPort) -> None:
         self._url = port.url
@@ -216,11 +224,11 @@ class Probe:
 
     @property
     def running(self) -> bool:
-        """Somebody answers."""
+        """Whether anybody answers at the Web port."""
         return self._answer is not None
 
     def findings(self) -> Iterator[Finding]:
-        """Does a broker answer, is it ready, and is its clock ours?"""
+        """Check whether a broker answers, whether it is ready, and whether its clock agrees with this machine's."""
         answer = self._answer
         if answer is None:
             yield warning("broker", self._cause, "start one with --web HOST:PORT, or name its Web port with --web")
@@ -243,13 +251,13 @@ class Probe:
             skew = self._at - parsedate_to_datetime(date).timestamp()
         except ValueError:
             return warning("broker's clock", f"it does not tell its time: {date!r}", "look at what is in between")
-        if -MOST_SKEW <= skew <= MOST_SKEW + 1.0:  # it cuts off the fraction
+        if -MOST_SKEW <= skew <= MOST_SKEW + 1.0:  # the header cuts off the fraction
             return good("broker's clock", "as here")
         return warning("broker's clock", f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}", "synchronise both")
 
 
 def _refusal(address: Address, kind: socket.SocketKind) -> int | None:
-    """Why nobody can listen there, as an errno; None if one can."""
+    """Return the errno with which a socket cannot listen at an address, or None if it can."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=kind, flags=socket.AI_PASSIVE)
         family, _, protocol, _, place = found[0]

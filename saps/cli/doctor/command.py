@@ -1,6 +1,6 @@
-"""The command `saps doctor`: what is wrong with this node, and how to mend it.
+"""The command `saps doctor`: shows the faults of this node and how to mend them.
 
-Exit status: 0 if nothing is, 1 if there is a fault, 2 for an option that cannot be used.
+Exit status: 0 without a fault, 1 with one, 2 for an unusable option.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def doctor(
 
 
 def examined(port: WebPort, config: Path | None) -> Iterator[Finding]:
-    """All findings, those of the broker first."""
+    """Yield all findings, those of the broker before those of the machine."""
     configured = broker_checks.Configured(config, os.environ)
     probe = broker_checks.Probe(port)
     settings = configured.settings
@@ -76,7 +76,7 @@ def examined(port: WebPort, config: Path | None) -> Iterator[Finding]:
 
 
 def drawn(findings: list[Finding]) -> Table:
-    """A finding a line, and below it what to do."""
+    """Return a table with a row for each finding, followed by its advice."""
     faults = sum(finding.verdict == "fault" for finding in findings)
     shown = table(f"{faults or 'no'} fault{'s'[: faults != 1]}", ("", "check", "finding"))
     for finding in findings:

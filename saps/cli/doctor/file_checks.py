@@ -1,4 +1,4 @@
-"""The files that a broker's settings name: each is read as the broker reads it, and certificates must hold."""
+"""Checks the files that a broker's settings name. Each is read as the broker reads it; certificates must be valid."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from saps.storage.damage import StorageError
 from saps.storage.place import Server
 
 SOON = 7 * 86400.0
-"""Seconds before its end from which a certificate is worth a word; less for one that does not live four times as long,
-as brokers do (`saps.identity.live`)."""
+"""Seconds before a certificate's end from which it gets a warning. For a validity of less than four times as long, the
+last quarter of the validity counts, as in brokers (`saps.identity.live`)."""
 READABLE = "make it, or name another file; the broker's user must be able to read it"
 MEND = "mend that line, or name another file"
 UNNAMED = "unnamed"
-"""Stands for a name that is given by ``--name`` alone."""
+"""Stand-in for a broker's name that is given only by ``--name``."""
 
 Read = Callable[[BrokerSettings], object]
 
 
 def files(settings: BrokerSettings) -> Iterator[Finding]:
-    """Can each file be used? One finding for each fault, or one that says that all can."""
+    """Check whether each file can be used. Yields a finding for each fault, or one that all files can be used."""
     found = [*_access(settings)]
     for read in (_links, _policy, _tokens, _upstream, _database):
         try:
@@ -42,7 +42,7 @@ def files(settings: BrokerSettings) -> Iterator[Finding]:
 
 
 def certificates(settings: BrokerSettings) -> Iterator[Finding]:
-    """Does each certificate hold, and for how long?"""
+    """Check whether each certificate is valid, and until when. Unreadable files are left to `files`."""
     links, tls, upstream = settings.links.tls, settings.tls, settings.upstream
     named = {
         "links.tls.certificate": links.certificate,
@@ -60,7 +60,7 @@ def certificates(settings: BrokerSettings) -> Iterator[Finding]:
 
 
 def folders(settings: BrokerSettings) -> Iterator[Finding]:
-    """Can the broker write where it keeps things?"""
+    """Check whether this user may write in the folders where the broker keeps its files."""
     wanted = {
         "storage.file": settings.storage.file,
         "monitoring.directory": settings.monitoring.directory,
@@ -82,7 +82,7 @@ def folders(settings: BrokerSettings) -> Iterator[Finding]:
 
 
 def unusable(setting: str, reason: str) -> Finding:
-    """A file that is not there, or a line of it that is wrong."""
+    """Return a fault for an unreadable file, or for a wrong line if `reason` names one."""
     return fault(setting, reason, MEND if re.search(r":\d+: ", reason) else READABLE)
 
 
@@ -142,7 +142,7 @@ def _database(settings: BrokerSettings) -> None:
 
 
 def _extras(settings: BrokerSettings) -> Iterator[Finding]:
-    """Libraries that only some settings need."""
+    """Check the libraries that only some settings need."""
     needed = {
         "monitoring.directory": (settings.monitoring.directory, "pyarrow", "monitoring"),
         "monitoring.publish": (settings.monitoring.publish, "pyarrow", "monitoring"),
@@ -161,7 +161,7 @@ def _holds(setting: str, file: Path) -> Iterator[Finding]:
     try:
         found = read_certificates(file.read_bytes())
     except (OSError, CertificateError):
-        return  # `files` says so, in the broker's words
+        return  # `files` reports it, in the broker's words
     now = time.time()
     for certificate in found:
         begins, ends = certificate.not_valid_before_utc.timestamp(), certificate.not_valid_after_utc.timestamp()

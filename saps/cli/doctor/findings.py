@@ -1,4 +1,4 @@
-"""What `saps doctor` finds: each check gives findings, each with what to do about it."""
+"""The findings of `saps doctor`: each check yields findings, with advice for every finding that is not good."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ from typing import Literal, TypeAlias
 import msgspec
 
 Verdict: TypeAlias = Literal["good", "note", "warning", "fault"]
-"""``note``: something optional is not there; ``warning``: it works, but not as well as it could."""
+"""``note``: something optional is missing; ``warning``: it works, but not as well as it could; ``fault``: it cannot
+work."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     check: str
     verdict: Verdict
     says: str
     mend: str | None = None
-    """What to do; with every warning and every fault."""
+    """Advice; present in every note, warning and fault."""
 
 
 def good(check: str, says: str) -> Finding:
-    """All is well."""
+    """Return a finding that all is well."""
     return Finding(check=check, verdict="good", says=says)
 
 
 def note(check: str, says: str, mend: str) -> Finding:
-    """Something is not there that not everyone needs."""
+    """Return a finding that something optional is missing."""
     return Finding(check=check, verdict="note", says=says, mend=mend)
 
 
 def warning(check: str, says: str, mend: str) -> Finding:
-    """It works, but not as well as it could."""
+    """Return a finding that something works, but not as well as it could."""
     return Finding(check=check, verdict="warning", says=says, mend=mend)
 
 
 def fault(check: str, says: str, mend: str) -> Finding:
-    """It cannot work like this."""
+    """Return a finding that something cannot work."""
     return Finding(check=check, verdict="fault", says=says, mend=mend)

@@ -1,4 +1,4 @@
-"""What `saps doctor` looks at on this machine, whatever its brokers are."""
+"""The checks of `saps doctor` for this machine, independent of its brokers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from saps.runtime.compiled import Modules, modules
 from saps.version import __version__
 
 NEEDED = ("aiohttp", "cryptography", "msgspec", "prometheus-client", "rich", "typer")
-"""Distributions without which a broker does not run in full."""
+"""Distributions that a broker needs to run in full."""
 OTHER_FILES = 1000
-"""Open files of a broker beside its clients: links, storage, the Web port."""
+"""Open files of a broker besides its clients: links, storage, the Web port."""
 OLDEST_JAVA = 17
+"""Oldest version of Java that Spark 4 runs on."""
 PATIENCE = 10.0
-"""Seconds for a program that is asked for its version."""
+"""Timeout of a query for a program's version in seconds."""
 _TIME_ERROR = 5
-"""What adjtimex(2) returns while the clock is not synchronised."""
+"""Result of adjtimex(2) while the clock is not synchronised."""
 
 
 def versions() -> Iterator[Finding]:
-    """Python, this program, and the libraries it cannot do without."""
+    """Report the versions of this program, Python and the system, and check the libraries in `NEEDED`."""
     here = f"saps {__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
     yield good("versions", here)
     missing = [name for name in NEEDED if _version(name) is None]
@@ -39,7 +40,7 @@ def versions() -> Iterator[Finding]:
 
 
 def event_loop() -> Iterator[Finding]:
-    """uvloop, which brokers use if it is there."""
+    """Check for uvloop, which brokers use if it is installed."""
     found = _version("uvloop")
     if found is None:
         yield warning(
@@ -50,7 +51,7 @@ def event_loop() -> Iterator[Finding]:
 
 
 def compiled_modules() -> Iterator[Finding]:
-    """Whether what brokers do for every publication is compiled."""
+    """Check whether the modules that handle every publication are compiled from the present sources."""
     if modules is Modules.STALE:
         yield warning("modules", "compiled from other sources than those here, which run instead, slower", "make setup")
     else:
@@ -58,7 +59,9 @@ def compiled_modules() -> Iterator[Finding]:
 
 
 def open_files(clients: int) -> Iterator[Finding]:
-    """The limit of open files, against the clients a broker may have. A broker raises the soft limit by itself."""
+    """Check the hard limit of open files against the clients a broker may have.
+
+    A broker raises the soft limit by itself."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = clients + OTHER_FILES
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -73,9 +76,9 @@ def open_files(clients: int) -> Iterator[Finding]:
 
 
 def clock() -> Iterator[Finding]:
-    """Is the clock synchronised? A broker's lives, and retained messages, are ordered by it."""
+    """Check whether the clock is synchronised. It orders a broker's incarnations and retained messages."""
     try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))  # zeros: only asks
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.create_string_buffer(512))  # zeros: a query only
     except (OSError, AttributeError):
         state = -1
     if state == _TIME_ERROR:
@@ -91,7 +94,7 @@ def clock() -> Iterator[Finding]:
 
 
 def java() -> Iterator[Finding]:
-    """Java, which only the Spark job of `saps monitor` needs."""
+    """Check for Java, which only the Spark job of `saps monitor` needs."""
     home = os.environ.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java")
     mend = f"install Java {OLDEST_JAVA} (openjdk-{OLDEST_JAVA}-jre-headless) to run the monitoring job on Spark"
@@ -106,7 +109,7 @@ def java() -> Iterator[Finding]:
 
 
 def open_vswitch() -> Iterator[Finding]:
-    """Open vSwitch, which only OpenFlow multicast on this machine needs."""
+    """Check for Open vSwitch, which only OpenFlow multicast on this machine needs."""
     program = shutil.which("ovs-vsctl")
     if program is None:
         yield note(
@@ -131,7 +134,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _asked(*command: str) -> str | None:
-    """What a program says, None if it fails."""
+    """Run a program and return its output, or None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -140,6 +143,8 @@ def _asked(*command: str) -> str | None:
 
 
 def _major(said: str) -> int | None:
-    """The first number of a Java version: 17 of ``openjdk version "17.0.9"``, 8 of ``java version "1.8.0_392"``."""
+    """Return the major version of Java: 17 for ``openjdk version "17.0.9"``, 8 for ``java version "1.8.0_392"``.
+
+    Returns None for other output."""
     found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found[1]) if found else None

@@ -1,1 +1,1 @@
-"""Commands that ask a broker: brokers, topics, trace, top."""
+"""The commands that ask a broker at its Web port."""

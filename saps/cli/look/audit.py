@@ -1,4 +1,4 @@
-"""The command `saps audit`: the latest changes at all brokers, and logins."""
+"""The command `saps audit`: shows the latest changes at all brokers, and logins."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def audit(
 
 
 def audit_table(entries: Iterable[Entry], title: str) -> Table:
-    """An entry a line."""
+    """Return a table with a row for each entry."""
     shown = table(title, ("when", "who", "from", "at broker", "what", "about", "details"))
     for entry in entries:
         signal = entry.who is None and entry.source == "signal"

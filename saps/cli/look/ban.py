@@ -1,4 +1,4 @@
-"""The command `saps ban`: who is banned from the mesh, to ban somebody, and to lift a ban."""
+"""The command `saps ban`: lists the bans of the mesh, bans clients, users and addresses, and lifts bans."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def ban(
 
 
 def seconds(text: str | None) -> float | None:
-    """A duration; None for none. Raises `AskError`."""
+    """Return the seconds of a duration such as ``90s``, ``30m``, ``12h`` or ``7d``; None stays None.
+
+    Raises `AskError` for any other text, and for zero."""
     if text is None:
         return None
     found = _DURATION.fullmatch(text)
@@ -75,7 +77,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def said(done: Banned) -> str:
-    """What came of an order."""
+    """Return the outcome of an order in words."""
     ban, missing = done.ban, "" if done.complete else "; some broker has not answered, and learns of it soon"
     brokers = f"{done.brokers} broker{'s'[: done.brokers != 1]}"
     if ban.lifted:
@@ -85,7 +87,7 @@ def said(done: Banned) -> str:
 
 
 def ban_table(bans: Iterable[Ban]) -> Table:
-    """A ban a line."""
+    """Return a table with a row for each ban."""
     rows = list(bans)
     shown = table(
         f"{len(rows)} ban{'s'[: len(rows) != 1]}", ("kind", "name", "until", "reason", "by", "at broker", "since")

@@ -1,4 +1,4 @@
-"""The command `saps brokers`: every broker of the mesh, as it reports of itself."""
+"""The command `saps brokers`: shows every broker of the mesh by its own report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LESS_URGENT: dict[str, Cell] = {
     "queued": lambda row: size(row.queued_bytes),
     "links": lambda row: count(len(row.links)),
 }
-"""Columns that a narrow screen does without."""
+"""Columns that a narrow screen omits."""
 NUMBERS: dict[str, Cell] = {
     "clients": lambda row: count(row.clients),
     "in/s": lambda row: count(row.published_rate),
@@ -62,7 +62,7 @@ def _upstream(row: Broker) -> list[str]:
 
 
 def headline(found: Brokers) -> str:
-    """How many there are, and whether that is all."""
+    """Return the number of brokers in words, and whether a broker has not answered."""
     clusters = len({broker.cluster for broker in found.brokers})
     missing = "" if found.complete else "; some broker has not answered"
     number, places = len(found.brokers), f"{clusters} cluster{'s'[: clusters != 1]}"
@@ -71,7 +71,7 @@ def headline(found: Brokers) -> str:
 
 
 def away_table(found: Brokers) -> Table:
-    """The brokers that are away, and for how long."""
+    """Return a table of the brokers that are away, and for how long."""
     shown = table("Away: taken for dead", ("broker", "cluster", "address", "since", "for"))
     for away in found.away:
         since = datetime.fromtimestamp(away.since).astimezone().isoformat(" ", "seconds")
@@ -81,7 +81,7 @@ def away_table(found: Brokers) -> Table:
 
 
 def broker_table(rows: Iterable[Broker], title: str, width: int = WIDE) -> Table:
-    """A broker a line, for a screen of so many columns."""
+    """Return a table with a row for each broker, for a screen of `width` columns."""
     cells = NAMES | (LESS_URGENT if width >= NARROW else {}) | NUMBERS | HELD
     shown = table(title, cells, NUMBERS.keys() | LESS_URGENT.keys() - {"version"})
     for row in rows:

@@ -1,4 +1,4 @@
-"""The command `saps client`: everything about one client, wherever in the mesh it is; and its disconnection."""
+"""The command `saps client`: shows everything about one client anywhere in the mesh, and disconnects it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _done(done: Disconnected) -> str:
 
 
 def lines(found: Client) -> Iterator[str]:
-    """What there is to say in words."""
+    """Yield the lines that describe a client in words."""
     row = found.row
     of = f" of {row.user}" if row.user is not None else ", anonymous,"
     if row.connected:
@@ -93,7 +93,7 @@ def _most(found: Client) -> str:
 
 
 def subscription_table(found: Client) -> Table:
-    """A subscription a line."""
+    """Return a table with a row for each subscription."""
     shown = table(f"{found.row.subscriptions} subscriptions", ("filter", "QoS", "options"), ("QoS",))
     for each in found.subscriptions:
         options = {
@@ -107,7 +107,7 @@ def subscription_table(found: Client) -> Table:
 
 
 def message_table(title: str, rows: Iterable[MessageRow]) -> Table:
-    """A message a line."""
+    """Return a table with a row for each message."""
     shown = table(title, ("topic", "QoS", "size", "expires in", "payload"), ("QoS", "size"))
     for row in rows:
         left = "" if row.expires is None else duration(max(0.0, row.expires))

@@ -1,4 +1,4 @@
-"""The command `saps clients`: the clients of the whole mesh, found by name, user, address, broker or topic filter."""
+"""The command `saps clients`: finds clients of the whole mesh by name, user, address, broker or topic filter."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LESS_URGENT: dict[str, Cell] = {
     "subscriptions": lambda row, at: count(row.subscriptions),
     "in flight": lambda row, at: count(row.inflight),
 }
-"""Columns that a narrow screen does without."""
+"""Columns that a narrow screen omits."""
 NUMBERS: dict[str, Cell] = {
     "in/s": lambda row, at: "" if row.published_rate is None else count(row.published_rate),
     "out/s": lambda row, at: "" if row.delivered_rate is None else count(row.delivered_rate),
@@ -79,14 +79,14 @@ def clients(
 
 
 def headline(found: ClientList) -> str:
-    """How many there are, how many are shown, and whether that is all."""
+    """Return the numbers of clients found and shown in words, and whether a broker has not answered."""
     shown = f", {len(found.clients)} shown" if len(found.clients) < found.total else ""
     missing = "" if found.complete else "; some broker has not answered"
     return f"{found.total:,} client{'s'[: found.total != 1]}{shown}{missing}"
 
 
 def client_table(rows: Iterable[ClientRow], at: float, title: str, width: int = WIDE) -> Table:
-    """A client a line, for a screen of so many columns."""
+    """Return a table with a row for each client, for a screen of `width` columns; `at` is in seconds since 1970."""
     cells = URGENT | (LESS_URGENT if width >= NARROW else {}) | NUMBERS
     shown = table(title, cells, [*NUMBERS, "subscriptions", "in flight"])
     for row in rows:
@@ -95,5 +95,5 @@ def client_table(rows: Iterable[ClientRow], at: float, title: str, width: int = 
 
 
 def clock(seconds: float) -> str:
-    """A time, as this machine's clock shows it."""
+    """Return a time (seconds since 1970) in this machine's time zone, to the second."""
     return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "seconds")

@@ -1,4 +1,4 @@
-"""The command `saps follow`: what a client sends and gets, or where messages go and why one is not delivered, live."""
+"""The command `saps follow`: shows a client's packets, or the ways of messages and why one is not delivered, live."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def follow(
 
 
 def shown(event: Event) -> Text:
-    """``18:04:11 b1 in sensor-7 PUBLISH air/x QoS 1 4 B '21.5': number 3``."""
+    """Return an event as a line such as ``18:04:11 b1 in sensor-7 PUBLISH air/x QoS 1 4 B '21.5': number 3``."""
     parts = [clock(event.at)[11:19], event.broker, event.what, event.client, event.packet, event.topic]
     if event.topic:
         parts += [] if event.what == "refused" else [f"QoS {event.qos}", size(event.size)]

@@ -1,4 +1,4 @@
-"""Questions to a broker's Web port, one at a time (`docs/web.md` has the answers)."""
+"""Sends requests to a broker's Web port, one at a time (`docs/web.md` describes the answers)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 PATIENCE = 15.0
-"""Seconds until an answer is given up: longer than a broker waits for the others."""
+"""Timeout of a request in seconds, longer than a broker waits for the other brokers."""
 LOCAL = "127.0.0.1:8080"
-"""The Web port that is asked unless another one is named; that of the examples."""
+"""Default Web port, the one of the examples."""
 
 T = TypeVar("T")
 
 
 class AskError(Exception):
-    """No answer that can be used; the text says in one line why, and what to do."""
+    """There is no usable answer; the text says in one line why, and what to do."""
 
 
 class SilentError(AskError):
-    """Nobody answers."""
+    """Nobody answers at the Web port."""
 
 
 class Answer(NamedTuple):
-    """What came back, whatever its status."""
+    """A response with any status."""
 
     status: int
     headers: Message
@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class _Problem(msgspec.Struct):
-    """Problem details (RFC 9457), as far as they are shown."""
+    """The members of problem details (RFC 9457) that are shown."""
 
     title: str = ""
     detail: str | None = None
@@ -47,23 +47,29 @@ class _Problem(msgspec.Struct):
 
 
 class WebPort:
-    """A broker's Web port."""
+    """Sends requests to the Web port of one broker."""
 
     def __init__(self, url: str, authorization: str | None = None, tls: ssl.SSLContext | None = None) -> None:
-        """`url`: as `url_of` gives it. `authorization`: the header. `tls`: for https, if not the system's."""
+        """`url` is a result of `url_of`, and `authorization` the value of that header.
+
+        `tls` is the context for https; None: the system's."""
         self.url = url
         self._headers = {"Authorization": authorization} if authorization else {}
-        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]  # a broker is no web site
+        handlers: list[urllib.request.BaseHandler] = [
+            urllib.request.ProxyHandler({})
+        ]  # proxies are for web sites, not for brokers
         if tls is not None:
             handlers.append(urllib.request.HTTPSHandler(context=tls))
         self._opener = urllib.request.build_opener(*handlers)
 
     def get(self, path: str, kind: type[T], **query: str | int | None) -> T:
-        """The answer to a question, in the form wanted; None leaves a parameter out. Raises `AskError`."""
+        """Send a GET and return the answer, decoded as `kind`. A parameter of None is left out. Raises `AskError`."""
         return self._read(self.ask(_with(path, query)), kind)
 
     def lines(self, path: str, **query: str | int | None) -> Iterator[bytes]:
-        """The lines of an answer that comes bit by bit, never silent for long. Raises `AskError`."""
+        """Send a GET and yield the lines of the answer as they come. Raises `AskError`.
+
+        A silence of `PATIENCE` seconds ends it with `SilentError`."""
         request = urllib.request.Request(self.url + _with(path, query), headers=self._headers)
         try:
             with self._opener.open(request, timeout=PATIENCE) as response:
@@ -75,11 +81,11 @@ class WebPort:
             raise SilentError(f"no broker answers at {self.url}: {_cause(error)}") from None
 
     def post(self, path: str, body: object, kind: type[T]) -> T:
-        """The answer to an order, sent as JSON. Raises `AskError`."""
+        """Send a POST with `body` as JSON and return the answer, decoded as `kind`. Raises `AskError`."""
         return self._read(self.ask(path, msgspec.json.encode(body)), kind)
 
     def delete(self, path: str, kind: type[T]) -> T:
-        """The answer to an order to take something away. Raises `AskError`."""
+        """Send a DELETE and return the answer, decoded as `kind`. Raises `AskError`."""
         return self._read(self.ask(path, method="DELETE"), kind)
 
     def _read(self, answer: Answer, kind: type[T]) -> T:
@@ -91,8 +97,9 @@ class WebPort:
             raise AskError(f"what answers at {self.url} is no broker of this version: {error}") from None
 
     def ask(self, path: str, body: bytes | None = None, method: str | None = None) -> Answer:
-        """Whatever the broker answers, with a `body` to a POST unless another `method` is named. Raises
-        `SilentError` if nobody does."""
+        """Send a request and return the answer with any status. Raises `SilentError` if nobody answers.
+
+        The method is POST with a `body` and GET without, unless `method` names another."""
         headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, body, headers, method=method)
         try:
@@ -106,19 +113,20 @@ class WebPort:
 
 
 def _with(path: str, query: Mapping[str, str | int | None]) -> str:
-    """The path with what is asked; None is left out."""
+    """Return the path with a query. Parameters of None are left out; a trailing underscore of a name is removed."""
     asked = urlencode({name.rstrip("_"): value for name, value in query.items() if value is not None})
     return f"{path}?{asked}" if asked else path
 
 
 def topic_path(topic: str) -> str:
-    """A topic as the end of a path."""
+    """Return a topic quoted for the end of a path; slashes stay."""
     return quote(topic, safe="/")
 
 
 def url_of(text: str) -> str:
-    """The URL of a Web port: from a URL, or from HOST:PORT, of several joined by commas the first, as a broker takes
-    them. Raises `AskError`."""
+    """Return the URL of a Web port from a URL or ``HOST:PORT``. Raises `AskError` for any other text.
+
+    Of several joined by commas, as a broker's setting may have them, the first counts."""
     first = text.partition(",")[0].strip()
     url = first if "://" in first else f"http://{first}"
     try:
@@ -132,7 +140,7 @@ def url_of(text: str) -> str:
 
 
 def basic(user: str, password: str) -> str:
-    """The header Authorization for a user of the password file."""
+    """Return the value of the header Authorization for a user of the password file (Basic, RFC 7617)."""
     return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
 
 

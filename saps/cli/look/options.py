@@ -1,4 +1,4 @@
-"""The options by which every command is told which broker to ask, and as whom."""
+"""The options with which every command chooses the broker to ask and the user to ask as."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from saps.cli.look.http_client import LOCAL, AskError, SilentError, WebPort, bas
 from saps.cli.look.tables import safe
 
 WEB_VARIABLE = "SAPS_WEB"
-"""The variable of the broker's own setting."""
+"""Environment variable of the Web port; the broker's own setting has the same."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a document a line.")]
 
 
@@ -48,13 +48,14 @@ def _port(
         typer.Option("--certificate", metavar="FILE", help="Your own certificate and its key (PEM), with https."),
     ] = None,
 ) -> WebPort:
-    """The Web port, as the options say. Raises `AskError`."""
+    """Return the Web port that the options name. Raises `AskError`."""
     return WebPort(url_of(web), _authorization(user, password_file, token_file), _tls(ca, certificate))
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the options of `_port`, and what they say as its first argument. An `AskError` becomes one line
-    on standard error, and exit status 2."""
+    """Add the options of `_port` to a command, which gets the resulting `WebPort` as its first argument.
+
+    An `AskError` becomes one line on standard error and exit status 2."""
     shared = inspect.signature(_port, eval_str=True).parameters
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
 

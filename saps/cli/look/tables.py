@@ -1,4 +1,4 @@
-"""How values look on a terminal. What comes from clients and other brokers is shown without its control characters."""
+"""Formats values for a terminal. Texts from clients and other brokers are shown with control characters escaped."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rich.table import Table
 from rich.text import Text
 
 WIDE = 200
-"""Columns where there is no terminal: nothing is cut for the sake of a screen that is not there."""
+"""Columns of output that is no terminal. They are many, so that nothing is cut for a screen that does not exist."""
 
 
 def console() -> Console:
-    """For standard output."""
+    """Return a console for standard output."""
     return Console(width=None if sys.stdout.isatty() else WIDE, highlight=False, soft_wrap=False)
 
 
 def emit(value: object) -> None:
-    """A value as JSON, on a line of its own, at once."""
+    """Write a value as JSON on a line of its own, and flush it."""
     sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
     sys.stdout.flush()
 
 
 def safe(text: str, style: str = "") -> Text:
-    """Text of others: a topic may hold any character, even those that steer a terminal; they are shown by number."""
+    """Return a text with unprintable characters escaped by number, because a topic may hold terminal control codes."""
     return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
 
 
 def table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
-    """An empty table; the columns in `numbers` stand right."""
+    """Return an empty table. The columns in `numbers` are aligned right."""
     right = set(numbers)
     made = Table(title=safe(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for column in columns:
@@ -42,12 +42,12 @@ def table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Ta
 
 
 def count(number: float) -> str:
-    """A count or a rate, short: ``7``, ``0.4``, ``12,345``."""
+    """Return a short text of a count or rate: ``7``, ``0.4``, ``12,345``."""
     return f"{number:.1f}" if 0 < number < 10 and number != int(number) else f"{number:,.0f}"
 
 
 def size(number: float) -> str:
-    """Bytes: ``512 B``, ``1.2 KiB``."""
+    """Return a short text of a number of bytes: ``512 B``, ``1.2 KiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024:
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -56,7 +56,7 @@ def size(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Time gone by: ``42 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
+    """Return a short text of a duration in seconds: ``42 s``, ``3 min``, ``2 h 5 min``, ``4 d 3 h``."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -67,7 +67,7 @@ def duration(seconds: float) -> str:
 
 
 def some(names: Iterable[str], most: int = 3) -> str:
-    """A few names, and how many more: ``b1, b2, b3 +4``."""
+    """Return at most `most` names and the number of the others: ``b1, b2, b3 +4``."""
     listed = list(names)
     more = f" +{len(listed) - most}" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

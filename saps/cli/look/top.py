@@ -1,4 +1,4 @@
-"""The command `saps top`: the mesh, again and again: a live screen on a terminal, plain tables elsewhere."""
+"""The command `saps top`: shows the mesh repeatedly, as a live screen on a terminal and as plain tables elsewhere."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from saps.frontend.web.mesh.report import Brokers, TopicList
 app = command_app("top")
 
 AROUND = 10
-"""Lines of a screen that are no rows: titles, heads, and the first line."""
+"""Lines of a screen besides the rows: titles, heads, and the first line."""
 
 
 class Glance(NamedTuple):
-    """The mesh at a time."""
+    """The brokers and topics of the mesh at one time."""
 
     brokers: Brokers
     topics: TopicList
 
     def shown(self, width: int, height: int) -> Group:
-        """As tables for a screen of this size, the busiest first."""
+        """Return tables for a screen of `width` columns and `height` lines, the busiest rows first."""
         rows = sorted(
             self.brokers.brokers, key=lambda b: (-b.published_rate - b.received_rate - b.delivered_rate, b.name)
         )
@@ -71,7 +71,7 @@ def top(
             for glance in _looks(look, interval, rounds):
                 out.print(glance.shown(out.width, 10_000))
         else:
-            glance = look()  # before the screen is taken: a fault is told where it can be read
+            glance = look()  # before the screen is taken, so that an error stays readable
             with Live(console=out, screen=True, auto_refresh=False) as live:
                 for number in _numbers(rounds):
                     note = f"every {interval:g} s; Ctrl-C ends"
@@ -110,7 +110,7 @@ def _bare(glance: Glance) -> dict[str, object]:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """SIGINT and SIGTERM end what is inside, and are no fault; the terminal is left as it was."""
+    """Let SIGINT and SIGTERM end the block without an error. The live screen can thus restore the terminal."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

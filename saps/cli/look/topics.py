@@ -1,4 +1,4 @@
-"""The command `saps topics`: how topics travel, how busy they are, and who wants them."""
+"""The command `saps topics`: shows topics with their modes, rates and subscribers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LESS_URGENT: dict[str, Cell] = {
     "ms": lambda row: "" if row.latency is None else " / ".join(f"{1e3 * seconds:.3g}" for seconds in row.latency),
     "why": lambda row: safe(row.reason or ""),
 }
-"""Columns that a narrow screen does without."""
+"""Columns that a narrow screen omits."""
 NUMBERS = ("msg/s", "bytes/s", "subscribers", "ms")
 NARROW = 110
 
@@ -63,7 +63,9 @@ def topics(
 
 
 def chosen(port: WebPort, wanted: str | None, mode: str | None, sort: str, limit: int) -> TopicList:
-    """The topics that match a filter, or have `wanted` in their names; all with None. Raises `AskError`."""
+    """Return the topics that match the filter `wanted`, or that have it in their names; None: all topics.
+
+    A filter with wildcards is applied to the first `MOST_ROWS` topics of the sort order. Raises `AskError`."""
     if wanted is None or not ("+" in wanted or "#" in wanted):
         return port.get("/v1/topics", TopicList, search=wanted, mode=mode, sort=sort, limit=limit)
     if (fault := filter_fault(wanted)) is not None:
@@ -74,14 +76,14 @@ def chosen(port: WebPort, wanted: str | None, mode: str | None, sort: str, limit
 
 
 def headline(found: TopicList) -> str:
-    """How many there are, how many are shown, and whether that is all."""
+    """Return the numbers of topics found and shown in words, and whether a broker has not answered."""
     shown = f", {len(found.topics)} shown" if len(found.topics) < found.total else ""
     missing = "" if found.complete else "; some broker has not answered"
     return f"{found.total:,} topic{'s'[: found.total != 1]}{shown}{missing}"
 
 
 def topic_table(rows: Iterable[TopicRow], title: str, width: int = WIDE) -> Table:
-    """A topic a line, for a screen of so many columns."""
+    """Return a table with a row for each topic, for a screen of `width` columns."""
     cells = URGENT | (LESS_URGENT if width >= NARROW else {})
     shown = table(title, cells, NUMBERS)
     for row in rows:

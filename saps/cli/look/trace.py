@@ -1,4 +1,4 @@
-"""The command `saps trace`: where a message to a topic would go, broker by broker, and why."""
+"""The command `saps trace`: shows the way of a message to a topic, broker by broker, with reasons."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def trace(
 
 
 def drawn(found: Trace) -> Tree:
-    """The way as a tree, the publisher's broker at its root."""
+    """Return the way as a tree with the publisher's broker at its root."""
     clients = {end.broker: end.clients for end in found.ends}
     crossings = sum(hop.crosses for hop in found.hops)
     messages = "1 message" if len(found.hops) == 1 else f"{len(found.hops)} messages"
