@@ -268,6 +268,7 @@ class Broker:
             await self.mesh.leave()
 
     def ready_line(self) -> str:
+        """Return the line that reports the broker's name, cluster and addresses once it is ready."""
         host, port = self.server.address
         return (
             f"ready name={self.ref.name} cluster={self.ref.cluster} mqtt={Address(host, port)} "
@@ -288,6 +289,7 @@ class Broker:
         return frozenset(self._holders)
 
     def hold(self, holder: str, held: bool) -> None:
+        """Record that a cause holds publishers back, or no longer does. Publishers are read while there is no cause."""
         (self._holders.add if held else self._holders.discard)(holder)
         if self._holders:
             self.server.pause_publishers()

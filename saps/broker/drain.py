@@ -97,13 +97,14 @@ class BrokerDrain:
             self._seen.set()
         return Drained(at=round(time.time(), 3), **msgspec.structs.asdict(now))
 
-    # ---- what the drain needs, and what it leads to
+    # ---- the drain's needs and effects
 
     def _call(self, name: str, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
         broker = self._broker
         broker.mesh.act(lambda: broker.agents.call(name, method, args, done))
 
     def _host(self) -> Host | None:
+        """Return this broker's offer to take sessions of others, or None while it cannot."""
         broker, frontend = self._broker, self._broker.server.frontend
         if self.drain.draining or frontend.sessions.leaving or not broker.mesh.node.joined:
             return None

@@ -76,6 +76,7 @@ class LiveMesh:
         self._links.drop(broker)
 
     def _flush(self) -> None:
+        """Send the node's pending frames, except those that a gate holds, and set the timer anew."""
         self._flushing = False
         send, gates = self._links.send, self.gates
         for to, frame in self.node.take():
@@ -106,6 +107,9 @@ class LiveMesh:
             self._flush()
 
     def whois(self, name: str, answer: Callable[[BrokerRef | None], None]) -> None:
+        """Find the newest incarnation of the broker with this name, in the ring and among acquaintances.
+
+        `answer` gets it, or None if there is none; it may never run if the search is lost."""
         heard = [ref for ref in self.node.rejoin.ring_probe.acquaintances if ref.name == name]
 
         def found(broker: BrokerRef | None) -> None:

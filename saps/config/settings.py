@@ -312,12 +312,12 @@ class UpstreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     maximum_queued_bytes: Annotated[int, knob("Payload kept for it", unit="bytes", cost="memory", ge=1024)] = 67_108_864
 
     def mappings(self) -> list[Mapping]:
-        """The topics, parsed."""
+        """Return the parsed lines of `topics`. Raises `ValueError` for a malformed line."""
         return [Mapping.parse(line) for line in self.topics]
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything `saps broker` can be told."""
+    """All settings of `saps broker`."""
 
     name: Annotated[
         str,

@@ -55,7 +55,10 @@ class CopiesHere(Protocol):
 
 
 class Claiming:
-    """A claim that is under way."""
+    """A claim that is under way.
+
+    `keep` says whether the session itself is wanted; `done` gets the outcome. `rounds` counts the repetitions with a
+    later stamp, `since` is the time of the CONNECT, and `over` says that `done` has been called."""
 
     __slots__ = (
         "asked",
@@ -347,6 +350,7 @@ class Sessions:
     # --- what the holders answer ------------------------------------------------------------------------------------
 
     def _answered(self, number: int, claims: dict[str, Claiming | None], outcome: Outcome) -> None:
+        """Handle the holders' answers to claims of one partition, and to reports of sessions (None)."""
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         ready = {answer.broker.name for answer in answers if answer.ready}
         if claims and not ready:  # no holder has the whole partition: become one, then claim again

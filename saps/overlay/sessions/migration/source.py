@@ -66,6 +66,7 @@ class MigrationSource:
         return self._sessions.host
 
     def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
+        """Answer a target's request for a session, or for the end of a session."""
         self._port.send(sender, TakeOverAnswer(frame.serial, self._yield(sender, frame)))
 
     def _yield(self, sender: BrokerRef, frame: TakeOver) -> int:
@@ -123,6 +124,9 @@ class MigrationSource:
         return None
 
     def on_pull(self, sender: BrokerRef, frame: Pull) -> None:
+        """Send one part of a session, or no parts while the contents are not settled.
+
+        Without such a migration the answer is `Departed`, not granted: the session stayed here or has gone."""
         client = self._given_to(sender, frame.serial)
         if client is None:
             self._port.send(sender, Departed(frame.serial, False))
@@ -153,6 +157,7 @@ class MigrationSource:
         offer.passed = [self._passed(origin, topic) for origin, topic in asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
+        """Forget a session that has arrived at its target, and grant it; a repeated frame gets the same answer."""
         client = self._given_to(sender, frame.serial)
         if client is not None:
             del self.leaving[client]

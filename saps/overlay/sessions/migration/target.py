@@ -178,6 +178,7 @@ class MigrationTarget:
         self._port.after(AGAIN, due)
 
     def _silent(self, transfer: _Transfer) -> None:
+        """Give up a silent source: its session is to end there, and the next broker is asked."""
         source, client = transfer.source, transfer.claiming.client
         assert source is not None
         if transfer.claiming.given is not None or transfer.branch:  # no CONNECT waits, so the session may stay there
@@ -253,6 +254,7 @@ class MigrationTarget:
         return transfer if transfer is not None and transfer.source == sender else None
 
     def on_take_over_answer(self, sender: BrokerRef, frame: TakeOverAnswer) -> None:
+        """Handle the answer of a source: pull its session, ask again, ask the next broker, or end the claim."""
         dropping = self.dropping.get(frame.serial)
         if dropping is not None and dropping[0] == sender:
             del self.dropping[frame.serial]
@@ -285,6 +287,7 @@ class MigrationTarget:
                 self._next(transfer)
 
     def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
+        """Repeat a request after `POLL` seconds, if the migration is still at the same stage."""
         serial, stage = transfer.serial, transfer.stage
 
         def due() -> None:
@@ -294,6 +297,9 @@ class MigrationTarget:
         self._port.after(POLL, due)
 
     def on_snapshot(self, sender: BrokerRef, frame: Snapshot) -> None:
+        """Take the next part of a session, and go on when the stage is complete.
+
+        Raises `ProtocolError` for a session with too many parts or bytes."""
         transfer = self._asked(sender, frame.serial)
         wanted = {Stage.DESCRIBED: 0, Stage.PULLING: 1}
         if transfer is None or wanted.get(transfer.stage) != frame.stage or frame.part != len(transfer.parts):
@@ -372,6 +378,7 @@ class MigrationTarget:
         self._ask(transfer, Arrived(transfer.serial))
 
     def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
+        """Handle the source's last answer: the session is granted, or it goes on at the source."""
         transfer = self._asked(sender, frame.serial)
         if transfer is None or transfer.stage is Stage.ASKING:
             return
@@ -382,6 +389,7 @@ class MigrationTarget:
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
 
     def _arrived(self, transfer: _Transfer) -> None:
+        """Count a session that has come, and fetch its branches at other brokers before the claim ends."""
         self.taken += 1
         if transfer.branch:
             self.merged += 1
@@ -415,6 +423,8 @@ class MigrationTarget:
         Settling(self._port, self._calls, self._waiting, plain, limit, there, settled)
 
     def _pull_contents(self, transfer: _Transfer) -> None:
+        """Pull the contents. The request names the publishers and topics of the messages queued here, so that the
+        source can tell which of them it has passed on."""
         queued = [] if transfer.branch else self._host.queued(transfer.claiming.client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         transfer.stage, transfer.pending = Stage.PULLING, list(found)

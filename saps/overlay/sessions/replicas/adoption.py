@@ -184,6 +184,7 @@ class Adoption:
             self._make_up()
 
     def _make_up(self) -> None:
+        """Give the sessions what the owner has missed, and wait for the publications that are under way."""
         host = self._sessions.host
         assert host is not None
         for frames in self._come.values():
@@ -194,6 +195,7 @@ class Adoption:
         Settling(self._port, self._calls, waiting, filters, limit, lambda: True, self._complete)
 
     def _complete(self) -> None:
+        """Complete all sessions, end their claims, and report them to the holders of the directory."""
         self._over = True
         self._come.clear()
         for client, adopted in self.clients.items():

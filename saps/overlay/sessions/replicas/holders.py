@@ -114,6 +114,9 @@ class Replicas:
             adoption.bequeathed(sender, frame)
 
     def _on_append(self, sender: BrokerRef, frame: Append) -> None:
+        """Apply a frame of an owner's log, in order and once, and acknowledge it.
+
+        Frames of a log whose sessions were adopted are refused. A frame of an older stream is ignored."""
         log = sender, frame.log
         copy = self.copies.get(log)
         if log in self._over or (copy is not None and copy.state is State.ADOPTING):
@@ -196,9 +199,10 @@ class Replicas:
         if copy is not None and self._step(copy, Event.DONE):
             self._forget_log(log)
 
-    # ---- who adopts
+    # ---- the choice of the heir
 
     def _others(self, copy: Copy) -> list[BrokerRef]:
+        """Return the other holders of a log that are not lost, in the owner's order."""
         me = self._port.me.name
         return [ref for ref in copy.holders if ref.name != me and not self._port.lost(ref)]
 
@@ -212,6 +216,8 @@ class Replicas:
         self._decide(log, copy)
 
     def _on_heir(self, sender: BrokerRef, frame: Heir) -> None:
+        """Answer another holder: whether this broker hears the owner, whether it adopts, and its last commit (0
+        without a complete copy)."""
         log = frame.owner, frame.log
         copy = self.copies.get(log)
         alive = copy is not None and copy.state is State.FOLLOWING
@@ -263,6 +269,7 @@ class Replicas:
             self._ask(log, copy)
 
     def _adopt(self, log: Log, copy: Copy) -> None:
+        """Adopt the sessions of a log; once they are stored and copied, tell the other holders."""
         self._votes.pop(log, None)
         if self._sessions.host is None:
             self._done(log)

@@ -95,6 +95,7 @@ class Restored:
         return Orphaned(self._port.me.name, [self._standing(log) for log in body.logs])
 
     def _standing(self, log: Log) -> int:
+        """Return the last commit of a complete copy here, 0 without one, or -1 if the log's sessions have an owner."""
         (owner, _), copy, me = log, self._copies.get(log), self._port.me
         lives_on = owner.name == me.name and owner.incarnation in {me.incarnation, *self._shelf.lives}
         if lives_on or log in self._over or (copy is not None and copy.state is State.ADOPTING):
@@ -102,6 +103,7 @@ class Restored:
         return copy.commit if copy is not None and copy.whole else 0
 
     def _answered(self, logs: list[Log], outcome: Outcome) -> None:
+        """Drop or adopt each restored copy by the brokers' answers; ask again about undecided ones."""
         answers = [result for result in outcome.results if isinstance(result, Orphaned)]
         for number, log in enumerate(logs):
             copy = self._copies.get(log)
