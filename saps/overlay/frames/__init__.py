@@ -1,1 +1,1 @@
-"""Frames between brokers: their structs, versions, link-id table, and framing in a TCP stream."""
+"""Defines the frames between brokers: their structs, versions, link ids, and framing in a TCP stream."""

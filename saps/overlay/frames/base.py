@@ -1,19 +1,19 @@
-"""What all frames share: their base, errors and limits."""
+"""The base class of all frames, their error and their limits."""
 
 from __future__ import annotations
 
 import msgspec
 
 LARGEST_SLICE = 1 << 16
-"""Brokers."""
+"""Most brokers in a slice."""
 
 MOST_ANNOUNCED = 1024
-"""Filters in one call."""
+"""Most filters in one range call."""
 
 
 class ProtocolError(ValueError):
-    """A peer broke the protocol; its link must be closed."""
+    """A peer violated the protocol. The caller must close its link; the text says what was wrong."""
 
 
 class Frame(msgspec.Struct, array_like=True):
-    """Base of all frames."""
+    """Base of all frames. On the wire a frame is the array ``[tag, field, field, ...]``."""

@@ -1,4 +1,4 @@
-"""Range calls: what is asked along the ring, and what is answered."""
+"""Range calls: their frames, their bodies (questions to brokers along the ring) and their results (the answers)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from saps.overlay.validation.ranges import Hops, Number, Stamp
 
 
 class Announced(NamedTuple):
-    """A filter, and which of its broker's changes this is."""
+    """A filter, and the number of the change of its broker's filters. A greater version overrides a smaller one."""
 
     topic_filter: str
     version: Number
@@ -30,7 +30,7 @@ class Announce(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Collect(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """To subscribers: tell your filters at these keys. After `seq` you get all I publish that matches."""
+    """To subscribers: name your filters at these keys. I send you all matching publications after my number `seq`."""
 
     broker: str = ""
     incarnation: Number = 0
@@ -38,18 +38,18 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class AgentCall(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """To agents with an attribute: run a method. `args` is anything MessagePack can hold."""
+    """To agents with an attribute: run a method. `args` are any values that MessagePack can hold."""
 
     attribute: str
     method: str
     args: tuple[Any, ...]
     serial: Number
-    """With `origin`, names the call: an agent runs it once however often it is repeated."""
+    """Names the call, with `origin`. An agent runs a call once, however often the call is repeated."""
     origin: BrokerRef
 
 
 class AnnounceTree(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """To publishers: `broker` takes the topic from the OpenFlow tree (address "": from none any more)."""
+    """To publishers: `broker` receives the topic from the OpenFlow tree at `address` (empty: from none any more)."""
 
     topic: str
     broker: BrokerRef
@@ -59,7 +59,7 @@ class AnnounceTree(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Survey(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """To all brokers, from the one that designs the overlay: tell your filters, and the topics you publish to."""
+    """To all brokers, from the designer of the overlay: name your filters, and the topics that you publish to."""
 
 
 class TopicTree(msgspec.Struct, frozen=True, array_like=True):
@@ -67,40 +67,41 @@ class TopicTree(msgspec.Struct, frozen=True, array_like=True):
 
     topic: str
     nodes: list[Number]
-    """Numbers of brokers, the root first, a parent before its children; empty: the topic has no tree any more."""
+    """Indexes into `DesignPart.names`, the root first, a parent before its children. Empty if the topic has no tree any
+    more."""
     parents: list[Number]
-    """Of each node but the root, where its parent stands in `nodes`."""
+    """For each node but the root, the index of its parent in `nodes`."""
 
 
 class DesignPart(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """To brokers: a part of the design of the overlay."""
+    """To brokers: apply this part of the design of the overlay."""
 
     designer: str
     epoch: int
-    """With `designer`, names a run of designs: the greater (epoch, designer) holds."""
+    """Names a run of designs, with `designer`. The greatest (epoch, designer) holds."""
     base: int
-    """The part that this one follows; 0: none, it begins a design sent as a whole."""
+    """Number of the part that this part follows; 0 if it begins a whole design."""
     serial: int
     """Number of this part."""
     names: list[str]
-    """The brokers that the trees number."""
+    """Names of the brokers in `trees`."""
     trees: list[TopicTree]
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True):
-    """A retained message; one without payload says that there is none any more."""
+    """A retained message. An empty payload says that the topic has no retained message any more."""
 
     message: Message
     expires: Number
-    """Milliseconds since the epoch; 0 for never."""
+    """Expiry in milliseconds since the epoch; 0 for never."""
     origin: BrokerRef
     """The publisher's broker."""
     seq: Number
-    """The number it gave to the publication."""
+    """Sequence number of the publication at `origin`."""
 
 
 class Keep(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """To holders of a partition of retained messages: keep these, unless you have later ones."""
+    """To holders of a partition of retained messages: store these records, unless you have later ones."""
 
     records: list[Record]
 
@@ -112,22 +113,23 @@ class Absent(msgspec.Struct, frozen=True, array_like=True, tag=9):
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """To holders: tell the retained messages that match one of these filters (None: all in these partitions)."""
+    """To holders: return the retained messages that match one of these filters (None: all in these partitions)."""
 
     topic_filters: Annotated[list[str], Meta(max_length=MOST_ANNOUNCED)] | None
     limit: Number = 0
-    """If there are more than so many, say only that; 0: there is no limit."""
+    """Most records wanted; 0 for no limit. If there are more, return none and set `Stored.more`."""
 
 
 class SessionLease(msgspec.Struct, frozen=True, array_like=True):
-    """A broker has, or is about to have, the session of a client."""
+    """The lease of a broker that has the session of a client, or is about to have it."""
 
     client: str
     broker: BrokerRef
     stamp: Stamp
-    """Of the client's CONNECT there: the greatest one of a client is where it is. 0: nobody else was in the mesh."""
+    """Stamp of the client's CONNECT at the broker. The greatest stamp of a client wins. 0: the broker was alone in the
+    mesh."""
     kept: bool = False
-    """The session outlives its connection, and so its broker: other brokers have copies."""
+    """Whether the session outlives its connection; then other brokers have copies, so that it outlives its broker."""
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
@@ -136,56 +138,58 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag=20):
     partition: Number
     broker: BrokerRef
     claimed: list[tuple[str, Stamp]]
-    """Clients and stamps."""
+    """Clients and stamps of the leases that begin."""
     released: list[tuple[str, Stamp]]
-    """The same: leases up to these stamps have ended."""
+    """Clients and stamps: leases up to these stamps have ended."""
     serial: int = 0
-    """If not 0: `broker` has begun to hold the partition itself, or, if not `holds`, has ended. The greatest counts."""
+    """Number of the last change of `holds`, or 0 if `holds` says nothing. The greatest counts."""
     holds: bool = False
+    """Whether `broker` itself holds the partition."""
     kept: list[str] = []
-    """Those of the clients claimed whose sessions outlive their connections."""
+    """The claimed clients whose sessions outlive their connections."""
 
 
 class Roster(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """To all brokers, from one that begins to hold a partition of clients: tell your leases in it."""
+    """To all brokers, from a broker that begins to hold a partition of clients: name your leases in it."""
 
     partition: Number
 
 
 class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """To publishers: have all members got what you have published so far and these filters match?"""
+    """To publishers: have all members got your publications so far that match these filters?"""
 
     topic_filters: list[str]
 
 
 class Inherit(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """To all brokers: I have adopted the sessions of a dead broker. Send me (`Bequest`) what it has missed."""
+    """To all brokers: I (`heir`) have adopted the sessions of a dead broker (`owner`). Send me your publications that
+    the owner has missed (`Bequest`)."""
 
     owner: BrokerRef
     heir: BrokerRef
     serial: Number
-    """Names the adoption, within this life of the heir."""
+    """Names the adoption, within this incarnation of the heir."""
     turn: Number
-    """Of asking, in this adoption."""
+    """Number of this request in the adoption."""
     topic_filters: list[str]
-    """What is wanted: the sessions' subscriptions."""
+    """The filters of the sessions' subscriptions."""
 
 
 class Missing(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """To all brokers, after a cut: I keep what some have missed of my publications. Say what you want
-    (`WantedFilters`)."""
+    """To all brokers, after a cut: I have a log of my publications that some brokers have missed. Name the filters that
+    you want (`WantedFilters`)."""
 
     broker: BrokerRef
     round: Number
     start: Number
-    """As in `Missed`."""
+    """The number of my last publication before the log."""
 
 
 class Orphans(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """To all brokers: I have found copies of these logs' sessions in my file. Does anyone need them?"""
+    """To all brokers: I have found copies of the sessions of these logs in my file. Does anyone need them?"""
 
     logs: list[tuple[BrokerRef, Number]]
-    """Owners, with the names of their logs."""
+    """Owners of the sessions, each with the name of its log."""
 
 
 Body = (
@@ -208,12 +212,12 @@ Body = (
 
 
 class Baseline(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Answer to `Announce`: from which number on, exclusively, the broker gets all I publish that matches each of the
-    filters; None for those that do not concern me."""
+    """Answer to `Announce`: I send the announcing broker all my matching publications after these numbers."""
 
     broker: str
     incarnation: Number
     seqs: Annotated[list[Number | None], Meta(max_length=MOST_ANNOUNCED)]
+    """For each announced filter my last number before it counts; None if I keep no record of the filter."""
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -225,7 +229,7 @@ class Interest(msgspec.Struct, frozen=True, array_like=True, tag=2):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Answer of one agent to `AgentCall`."""
+    """Answer to `AgentCall`, from one agent: what its method returned, or why it did not."""
 
     agent: str
     value: Any
@@ -233,7 +237,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class TreeMember(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Answer to `Collect`: I take the topic from this OpenFlow tree."""
+    """Answer to `Collect`: I receive the topic from this OpenFlow tree."""
 
     topic: str
     broker: BrokerRef
@@ -243,7 +247,7 @@ class TreeMember(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class Surveyed(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Answer to `Survey`, with the last part of a design that the broker has."""
+    """Answer to `Survey`: my filters, the topics that I publish to, and the last part of a design that I have."""
 
     broker: BrokerRef
     filters: list[str]
@@ -259,59 +263,59 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=6):
     broker: BrokerRef
     partition: Number
     ready: bool
-    """I have all that was kept in it before, and am not leaving."""
+    """I have all records kept in the partition before, and am not leaving."""
 
 
 class Stored(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Answer to `Recall`, and to `Announce`: retained messages that I hold, or have just published."""
+    """Answer to `Recall`: retained messages that I hold. Answer to `Announce`: those that I have just published."""
 
     records: list[Record]
     more: bool = False
-    """There are more than the limit: ask for each partition by itself."""
+    """I have more than the limit: ask for each partition separately."""
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """Answer to `Absent`: these."""
+    """Answer to `Absent`: these clients are connected to me."""
 
     clients: list[str]
 
 
 class SessionLeases(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """Answer to `Claim`: the leases that other brokers have of these clients; and to `Roster`: mine."""
+    """Answer to `Claim`: the leases that other brokers have of these clients. Answer to `Roster`: my leases."""
 
     broker: BrokerRef
     ready: bool
     """I know all leases of the partition."""
     leases: list[SessionLease]
     holders: list[BrokerRef] = []
-    """With the answer to `Claim`: who holds the partition beside me."""
+    """In the answer to `Claim`: the other holders of the partition."""
 
 
 class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """Answer to `Unsettled`."""
+    """Answer to `Unsettled`: the state of my publications."""
 
     broker: str
     incarnation: Number
     seq: Number
-    """My last publication."""
+    """The number of my last publication."""
     lowest: Number
-    """The first one that matches and not all members have acknowledged; 0: there is none."""
+    """The number of my first matching publication that some member has not acknowledged; 0 if there is none."""
 
 
 class Bequeathed(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """Answer to `Inherit`: so many frames with publications are on their way to the heir."""
+    """Answer to `Inherit`: I have sent the heir this number of `Bequest` frames."""
 
     broker: str
     frames: Number
 
 
 class Orphaned(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """Answer to `Orphans`."""
+    """Answer to `Orphans`: what I have of these logs."""
 
     broker: str
     reach: list[Annotated[int, Meta(ge=-1, le=(1 << 63) - 1)]]
-    """Of each log: up to which commit I have it; 0: nothing, or not all of it. -1: nobody needs it, as I am its owner
-    and have all of it, or have adopted the sessions."""
+    """For each log the last commit that I have; 0 if I have nothing, or not all before it. -1: nobody needs the log, as
+    I am its owner and have all of it, or have adopted its sessions."""
 
 
 Result = (
@@ -330,11 +334,11 @@ Result = (
 )
 
 Segment = tuple[Key, Key]
-"""``[key of a node, end)``: the part of a range that the node answers for."""
+"""``[key of a node, end)``: the part of a range for which the node answers."""
 
 
 class Locate(Routed, tag=11):
-    """Routed to the predecessor of `low`, which spreads the call over ``[low, high)``."""
+    """Runs a call in a range: routed to the predecessor of `low`, which spreads the call over ``[low, high)``."""
 
     origin: BrokerRef
     part: Number
@@ -344,7 +348,7 @@ class Locate(Routed, tag=11):
 
 
 class Broadcast(Frame, tag=12):
-    """Runs the call at the nodes of the segments."""
+    """Runs a call at the nodes of these segments."""
 
     origin: BrokerRef
     part: Number
@@ -354,7 +358,7 @@ class Broadcast(Frame, tag=12):
 
 
 class Gathered(Frame, tag=13):
-    """The aggregated reply to `Broadcast` (or, from the first node, to `Locate`) number `part`."""
+    """The aggregated reply to the `Broadcast` (or, from the first node, to the `Locate`) with the number `part`."""
 
     part: Number
     results: list[Result]
@@ -362,10 +366,10 @@ class Gathered(Frame, tag=13):
     depth: Hops
     """Hops of the longest branch, counted from the caller."""
     outdated: bool = False
-    """A part is with brokers of an older version, that cannot answer: to ask again is of no use."""
+    """A part of the range is at brokers of an older version, which cannot answer. Asking again is of no use."""
 
 
 class Gone(Frame, tag=26):
-    """You sent me something for the node at `key`, but there is none."""
+    """You sent me a frame for the node at `key`, but I have no such node."""
 
     key: Key

@@ -1,4 +1,4 @@
-"""Sessions as frames carry them to the brokers that hold copies."""
+"""Copies of sessions, as frames carry them to the brokers that hold replicas."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
     """A session that outlives its connection."""
 
     number: Number
-    """Of the owner's."""
+    """Number of the session at its owner."""
     client: str
     user: str | None
     expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
-    """Seconds."""
+    """Session expiry interval in seconds."""
     ends: Annotated[float, Meta(ge=0.0, le=1e12)] | None
-    """Seconds since the epoch; None: its client is connected."""
+    """When the session expires, in seconds since the epoch; None while its client is connected."""
     birth: Number
-    """The session's own name."""
+    """The session's own name, which it keeps when it moves."""
     stamp: Stamp
-    """Of the owner's lease."""
+    """Stamp of the owner's lease."""
 
 
 class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):
@@ -42,24 +42,24 @@ class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MessageCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A message that sessions of one owner have to deliver."""
+    """A message that sessions of one owner must deliver."""
 
     number: Number
     message: Message
     expires: Annotated[float, Meta(ge=0.0, le=1e12)] | None
-    """Seconds since the epoch; None: never."""
+    """Expiry in seconds since the epoch; None for never."""
     origin: Origin | None
 
 
 class QueuedCopy(msgspec.Struct, frozen=True, array_like=True):
-    """A session's copy of a message."""
+    """A message in the queue of a session."""
 
     serial: Number
-    """Ascending in the order of delivery."""
+    """Number of the queue entry; ascends in the order of delivery."""
     session: Number
     message: Number
     packet_id: Annotated[int, Meta(ge=0, le=0xFFFF)]
-    """0: not sent yet."""
+    """Packet identifier; 0 if the message has not been sent yet."""
     qos: Quality
     retain: bool
     identifiers: tuple[Annotated[int, Meta(ge=1, le=268_435_455)], ...] = ()
@@ -69,20 +69,20 @@ PacketId = Annotated[int, Meta(ge=0, le=0xFFFF)]
 
 
 class Changes(msgspec.Struct, frozen=True, array_like=True):
-    """What has changed in an owner's sessions by one commit."""
+    """The changes of an owner's sessions in one commit. The lists `no_...` name removed items."""
 
     sessions: list[SessionCopy] = []
     subscriptions: list[SubscriptionCopy] = []
     messages: list[MessageCopy] = []
     copies: list[QueuedCopy] = []
     releases: list[tuple[Number, Number, PacketId]] = []
-    """Serial, session and packet identifier: PUBREL is due."""
+    """Serial, session and packet identifier of deliveries with QoS 2 for which a PUBREL is due."""
     incoming: list[tuple[Number, PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]]] = []
-    """Session, packet identifier and subscribers reached: a QoS 2 publication that was not released."""
+    """Session, packet identifier and subscribers reached of QoS 2 publications that the client has not released."""
     no_sessions: list[Number] = []
     no_subscriptions: list[tuple[Number, str]] = []
     no_messages: list[Number] = []
     no_copies: list[Number] = []
     no_releases: list[Number] = []
     no_incoming: list[tuple[Number, PacketId]] = []
-    """What is no more, by the same names."""
+    """Session and packet identifier of incoming publications that are released."""

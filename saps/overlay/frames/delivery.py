@@ -1,4 +1,4 @@
-"""Frames with publications and their acknowledgements, retained messages, shared subscriptions, group keys."""
+"""Frames of publications and their acknowledgements, retained messages, shared subscriptions, group keys, catch-up."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from saps.overlay.validation.ranges import Count, Delay, Given, Meant, Number, Q
 
 
 class DefineBroker(Frame, tag=18):
-    """On this link, in this direction, `number` stands for `ref` from now on."""
+    """On this link, in this direction, the link id `number` stands for `ref` from now on."""
 
     number: Given
     ref: BrokerRef
 
 
 class DefineSlice(Frame, tag=19):
-    """On this link, in this direction, `number` stands for these brokers from now on."""
+    """On this link, in this direction, the link id `number` stands for these brokers (by link id) from now on."""
 
     number: Given
     brokers: Annotated[list[Given], Meta(max_length=LARGEST_SLICE)]
@@ -33,70 +33,74 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
 
     topic: str
     prev: Number
-    """Sequence number of the origin's previous publication to the topic before the first one here, 0 if there is none
-    to wait for. Of each later one here it is the one before it here."""
+    """Predecessor of the frame's first publication to the topic: sequence number of the origin's previous publication
+    to it, or 0 if there is none to wait for. The predecessor of each later publication is the one before it in the
+    frame."""
 
 
 class Publish(Frame, tag=20):
     """Publications of one broker with one quality of service, for the receiver and for the brokers of the slice."""
 
     origin: Meant
-    """Number of the publishers' broker."""
+    """Link id of the publishers' broker."""
     slice: Meant
-    """Number of the slice, 0 for the empty one."""
+    """Link id of the slice, 0 for the empty one."""
     token: Number
     """Number of the acknowledgement asked for, 0 for none."""
     qos: Quality
     retain: bool
     parts: Annotated[list[Part], Meta(min_length=1, max_length=MOST)]
-    """Each to another topic."""
+    """The topics of the publications; no topic stands twice."""
     which: Annotated[list[Annotated[int, Meta(ge=0, lt=MOST)]], Meta(min_length=1, max_length=MOST)]
-    """Of each publication the place of its topic in `parts`."""
+    """For each publication, the index of its topic in `parts`."""
     seqs: Annotated[list[Number], Meta(max_length=MOST)]
-    """Of each publication its sequence number at the origin; ascending for each topic."""
+    """For each publication, its sequence number at the origin; they ascend for each topic."""
     payloads: Annotated[list[bytes], Meta(max_length=MOST)]
+    """For each publication, its payload."""
     properties: Annotated[list[Properties], Meta(max_length=MOST)] = []
-    """Those that its publications have, each once as a rule."""
+    """The properties of the publications; shared properties stand once as a rule."""
     given: Annotated[list[Annotated[int, Meta(ge=0, le=MOST)]], Meta(max_length=MOST)] = []
-    """Of each publication the place of its properties, from 1 on, 0 if it has none; empty if none has any."""
+    """For each publication, the place of its properties in `properties`, from 1 on, or 0 if it has none. Empty if no
+    publication has properties."""
 
 
 class Ack(Frame, tag=21):
-    """The aggregated reply to `Publish`: everyone has it except `missing`."""
+    """The aggregated reply to `Publish`: I and all brokers of the slice have the publications, except `missing`."""
 
     token: Number
     reached: Annotated[list[tuple[Count, Count]], Meta(min_length=1, max_length=MOST)]
-    """Of each part: the brokers and the subscribers that have it."""
+    """For each part, the number of brokers and the number of subscribers that have its publications."""
     missing: list[BrokerRef]
 
 
 class Nack(Frame, tag=22):
-    """To the origin: its publication `seq` to `topic` has not come."""
+    """To the origin: I miss your publication `seq` to `topic`. Repeat it."""
 
     topic: str
     seq: Number
     after: Number | None = None
-    """The last one that has come; None if that says nothing about those between."""
+    """I need nothing up to this number, so repeat those above it up to `seq`. None: repeat `seq` only. Equal to `seq`:
+    only confirm or deny that `seq` is yours (`Skip`)."""
 
 
 class Skip(Frame, tag=23):
-    """From the origin: do not wait for `seq`; it was sent with QoS 0, or not to you, or by somebody else."""
+    """From the origin: do not wait for `seq`. I sent it with QoS 0, or not to you, or never."""
 
     topic: str
     seq: Number
     given: Number | None = None
-    """If `seq` is none of its own: the last number that is."""
+    """If I have never assigned `seq`: the last number that I have assigned."""
 
 
 class OfmAck(Frame, tag=31):
-    """To the origin: of what you sent by the topic's OpenFlow tree I have delivered everything up to `seq`."""
+    """To the sender along the topic's OpenFlow tree: I have delivered everything that you sent by it up to `seq`."""
 
     topic: str
     seq: Number
     subscribers: Count
-    """How many subscribers the last message reached."""
+    """Number of subscribers that the last message reached."""
     origin: BrokerRef | None = None
-    """Whose publications, if the receiver has sent them along the tree for somebody in another domain."""
+    """The publications' origin in another domain, if you sent them along the tree for it; None if they are yours."""
 
 
 class HighWater(Frame, tag=32):
@@ -105,129 +109,133 @@ class HighWater(Frame, tag=32):
     topic: str
     seq: Number
     origin: BrokerRef | None = None
-    """Whose publication it was, if the sender stands for somebody in another domain."""
+    """The publication's origin in another domain, if I represent it in this domain; None if it is mine."""
 
 
 class Enlist(Frame, tag=33):
-    """Hold this partition of retained messages, too."""
+    """Become a holder of this partition of retained messages, as I am."""
 
     partition: Number
     serial: Number
 
 
 class Enlisted(Frame, tag=34):
-    """Answers `Enlist`: I hold it, and have all that was kept in it; or I cannot, as I am leaving."""
+    """Answers `Enlist`: I hold the partition with all its records (`taken`), or I cannot, as I am leaving."""
 
     serial: Number
     taken: bool
 
 
 class GroupDelivery(Frame, tag=35):
-    """A publication for one member of a shared subscription, if you have one that is ready."""
+    """Deliver this publication to one member of a shared subscription, if you have a member that is ready."""
 
     serial: Number
-    """Names it, within this life of the sender."""
+    """Names the delivery, within my incarnation."""
     topic_filter: str
     """``$share/group/filter``."""
     topic: str
     payload: bytes
     qos: Quality
     forced: bool
-    """For a member that is away, too."""
+    """Whether a member that is not connected may take the publication as well."""
     properties: Properties | None = None
 
 
 class Handed(Frame, tag=36):
-    """Answers `GroupDelivery`: a member has been given it, or none was ready."""
+    """Answers `GroupDelivery`: a member has taken the publication (`taken`), or none was ready."""
 
     serial: Number
     taken: bool
 
 
 class Settled(Frame, tag=37):
-    """After `Handed`, with QoS 1 and 2: the member has it."""
+    """Follows `Handed`, with QoS 1 and 2: the member has acknowledged the publication."""
 
     serial: Number
 
 
 class GroupKeys(msgspec.Struct, frozen=True, array_like=True):
-    """From the key server of a topic's OFM to its brokers (`saps.ofm.keys`)."""
+    """Group keys, from the key server of a topic's OFM to the topic's brokers (`saps.ofm.keys`)."""
 
     topic: str
     group: bytes
-    """Names the hierarchy of keys."""
+    """Names the key hierarchy."""
     root: int
-    """Which of its keys is the group's secret now; 0: there is none for you any more."""
+    """Number of the key that is the group's secret now; 0 if the receiver is not in the group any more."""
     wraps: list[tuple[int, int, bytes]]
     """(key, the key under which it is wrapped, the wrapped key), lower ones first."""
     overlap: Seconds
-    """Seconds for which what was sealed before is still accepted."""
+    """Time for which messages sealed with the former secret are still accepted, in seconds."""
     leaf: tuple[int, bytes] | None = None
-    """The receiver's own key, and its name: this frame must not pass through another broker."""
+    """Number and bytes of the receiver's own key. A frame with it must not pass through another broker."""
 
 
 class Tell(Frame, tag=50):
-    """Keys for the receiver and for the brokers of the slice, to be passed on."""
+    """Take these keys, and pass them on to the brokers of the slice."""
 
     token: Number
     patience: Seconds
-    """Seconds within which the sender wants to know who has not got them."""
+    """Time within which I want the reply (`Told`), in seconds."""
     slice: list[BrokerRef]
     body: GroupKeys
 
 
 class Told(Frame, tag=51):
-    """The aggregated reply to `Tell`: everyone holds the group's key except `missing`."""
+    """The aggregated reply to `Tell`: I and all brokers of the slice hold the group's key, except `missing`."""
 
     token: Number
     missing: list[BrokerRef]
 
 
 class Missed(Frame, tag=90):
-    """To a broker that was taken for dead and is heard again: you have missed something. Say what you want."""
+    """To a broker that was declared dead and is heard again: you have missed publications. Name the filters that you
+    want."""
 
     round: Number
-    """Of making up, at this broker; the greatest holds."""
+    """Number of the catch-up round at me; the greatest holds."""
     start: Number
-    """The number of my last publication before: of those up to it I owe you only what I make up."""
+    """The number of my last publication before those that you missed. Of the ones up to it I owe you only what I send
+    again (`MadeUp`)."""
 
 
 class WantedFilter(msgspec.Struct, frozen=True, array_like=True):
-    """A filter that a broker has subscribers for."""
+    """A filter with subscribers at a broker."""
 
     topic_filter: str
     version: Number
     """As in `Announced`."""
     age: Delay
-    """Seconds for which it has had some."""
+    """Time since the filter has subscribers, in seconds."""
 
 
 class WantedFilters(Frame, tag=91):
-    """Answers `Missed`, and `Missing`: all my filters, in parts; then those that came with others' sessions."""
+    """Answers `Missed` and `Missing`: all my filters, in parts; then the filters of sessions that I have adopted."""
 
     round: Number
     number: Number
-    """Of the part, from 0 on."""
+    """Number of the part, from 0 on."""
     last: bool
+    """Whether this is the last part."""
     filters: Annotated[list[WantedFilter], Meta(max_length=MOST_ANNOUNCED)]
     owner: BrokerRef | None = None
-    """I have adopted sessions of this broker that have these filters: what it has missed is wanted here, too."""
+    """I have adopted sessions of this broker with these filters, so send me what the owner has missed; None: the
+    filters are mine."""
 
 
 class MadeUp(Frame, tag=92):
-    """What the receiver has missed of the sender's publications and wants, in their order."""
+    """My publications that you have missed and want, in their order."""
 
     round: Number
     serial: Number
-    """Of the frame in this round: from 1 on, without gaps."""
+    """Number of the frame in this round: from 1 on, without gaps."""
     bodies: Annotated[list[Publish], Meta(max_length=MOST)]
-    """Without addresses. No part of them waits for a predecessor."""
+    """Unaddressed frames. Their parts have no predecessors, so you need not wait for any."""
     origin: BrokerRef | None = None
-    """The earlier life of the sender that has published them; None: the sender."""
+    """My earlier incarnation that has published them; None for this one."""
 
 
 class Caught(Frame, tag=93):
-    """Answers `MadeUp`: I have everything up to `serial`."""
+    """Answers `MadeUp`: I have all frames of the round up to `serial`."""
 
     round: Number
     serial: Number

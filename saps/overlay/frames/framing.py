@@ -1,8 +1,8 @@
-"""How frames stand in a TCP stream between brokers: a length of 4 bytes, big endian, then one MessagePack array.
+"""Encodes and decodes frames in a TCP stream: a length of 4 bytes, big endian, then one MessagePack array.
 
-The first frame in each direction is `Hello`. The broker that made the connection sends frames over it, the other
-answers with its own `Hello` and nothing else: a link carries one direction, so two brokers that call each other at the
-same moment have nothing to settle.
+The first frame in each direction is `Hello`. The broker that made the connection sends frames over it; the other broker
+answers with its own `Hello` and nothing else. As a link carries one direction, two brokers that connect to each other
+at the same moment need not agree on one connection.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from saps.overlay.ring.keys import BrokerRef
 MAGIC = "SAPS"
 LOWEST_VERSION = 3
 VERSION = 3
-"""Versions of the protocol this code speaks, from the lowest to the highest. Those before were never released."""
+"""Highest protocol version of this code; `LOWEST_VERSION` is the lowest. Earlier versions were never released."""
 MAX_FRAME = (1 << 28) + (1 << 16)
-"""Largest frame in bytes: the largest MQTT packet and what surrounds it."""
+"""Limit of a frame in bytes: the largest MQTT packet and 64 KiB for the fields around it."""
 _LENGTH = 4
 _TLS_ALERT = b"\x15\x03"
-"""With this a TLS server answers whoever does not speak TLS (RFC 8446, 5.1); as a length it would be far too long."""
+"""First bytes of a TLS server's answer to a peer that does not speak TLS (RFC 8446, 5.1). As the length of a frame they
+would exceed the limit."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyFrame)
 
 
 class WireError(ValueError):
-    """A peer sent something that is not the protocol. The link must be closed; the text says what was wrong."""
+    """A peer sent bytes that violate the protocol. The caller must close the link; the text says what was wrong."""
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True):
-    """Who is there, and which versions it speaks."""
+    """The first frame on a connection: I am `broker`, and speak these versions."""
 
     magic: str
     lowest: int
@@ -41,20 +42,22 @@ class Hello(msgspec.Struct, frozen=True, array_like=True):
     """Order of the keys (`KeyOrder`): the same on all brokers of a mesh."""
     broker: BrokerRef
     express: bool = False
-    """This connection is the express lane, beside the common one (`saps.overlay.delivery.express`)."""
+    """Whether this connection is the express lane, beside the common one (`saps.overlay.delivery.express`)."""
 
 
 _hello_decoder = msgspec.msgpack.Decoder(Hello)
 
 
 def hello(broker: BrokerRef, order: str, *, express: bool = False, highest: int = VERSION) -> bytes:
-    """The first bytes of a connection, both ways. `highest`: the highest version to speak."""
+    """Return the first bytes of a connection, in either direction. `order` is the value of the `KeyOrder`, `highest`
+    the highest version to speak."""
     body = _encoder.encode(Hello(MAGIC, LOWEST_VERSION, highest, order, broker, express))
     return len(body).to_bytes(_LENGTH) + body
 
 
 def agree(theirs: Hello, order: str, highest: int = VERSION) -> int:
-    """The version both sides speak. Raises `WireError` if there is none, or the meshes differ."""
+    """Return the highest version that both sides speak. Raises `WireError` if there is none, if the peer is not a SAPS
+    broker, or if the key orders differ."""
     if theirs.magic != MAGIC:
         raise WireError("the peer is not a SAPS broker")
     version = min(theirs.highest, highest)
@@ -81,15 +84,16 @@ class FrameReader:
 
     def __init__(self) -> None:
         self.peer: Hello | None = None
-        """What the other side said first; None until then."""
+        """The `Hello` of the other side; None until it has come."""
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """The frames completed by `data`, without the `Hello`. Raises `WireError`."""
+        """Return the frames completed by `data`, without the `Hello`. Raises `WireError` if the bytes violate the
+        protocol; then close the link."""
         buffer = self._buffer
         if buffer:
             buffer += data
-        unread = buffer or data  # as a rule no frame is begun: then nothing is copied
+        unread = buffer or data  # as a rule no partial frame is buffered: then nothing is copied
         frames: list[Frame] = []
         pos = 0
         end = len(unread)

@@ -1,4 +1,4 @@
-"""All frames between brokers: one struct a frame, tagged with a number. docs/wire-protocol.md is the specification.
+"""All frames between brokers: one struct per frame, tagged with a number. docs/wire-protocol.md is the specification.
 
 Frames of one link session arrive in the order sent, without gaps, until the link goes down.
 """

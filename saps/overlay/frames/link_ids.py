@@ -1,7 +1,7 @@
-"""Short names on a link: brokers and slices are named once in a session, and then by number.
+"""Link ids: short numbers for brokers and slices on a link. A sender defines each once in a session, then uses it.
 
-Each direction of a link has its own numbers, and so has its express lane; those that a sender has given end with the
-session (docs/wire-protocol.md, Publications).
+Each direction of a link has its own link ids, and so has the express lane. A sender's link ids end with its session
+(docs/wire-protocol.md, Publications).
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 
 SLICES = 4096
-"""Slices remembered per link and direction; beyond it the sender begins anew."""
+"""Most slices defined per link and direction; beyond it the sender defines all slices anew."""
 NUMBERED = 1 << 17
-"""Brokers that may have numbers on a link. Beyond it the link is ended, and its numbers with it."""
+"""Most brokers with link ids on a link. Beyond it the link is closed, and its link ids end."""
 ENTRIES = 1 << 20
-"""Brokers in all slices that are remembered for a link and direction: 8 MiB. Beyond it the sender begins anew."""
+"""Most brokers in all slices defined on a link and direction, which take 8 MiB. Beyond it the sender defines all slices
+anew."""
 
 
 class SentLinkIds:
-    """What the receiver of a lane, one life of a broker, has been told the numbers for; they are greater than
-    `above`."""
+    """The link ids that this broker has defined on one lane to a receiver, one incarnation of a broker. They are
+    greater than `above`."""
 
     __slots__ = ("above", "brokers", "entries", "slices", "to")
 
@@ -34,16 +35,17 @@ class SentLinkIds:
         self.brokers: dict[BrokerRef, int] = {}
         self.slices: dict[tuple[BrokerRef, ...], int] = {}
         self.entries = 0
-        """Brokers in all of the slices."""
+        """Number of brokers in all slices together."""
 
     def name(self, ref: BrokerRef, port: Port) -> int:
-        """Give a broker its number, and tell the receiver."""
+        """Define and return a link id for a broker: sends `DefineBroker` to the receiver."""
         number = self.brokers[ref] = self.above + len(self.brokers) + 1
         port.send(self.to, DefineBroker(number, ref))
         return number
 
     def name_slice(self, members: tuple[BrokerRef, ...], port: Port) -> int:
-        """Give a slice its number, and tell the receiver."""
+        """Define and return a link id for a slice: sends `DefineSlice` to the receiver, after the `DefineBroker` frames
+        that it needs."""
         if len(self.slices) >= SLICES or self.entries + len(members) > ENTRIES:
             self.slices.clear()
             self.entries = 0
@@ -55,7 +57,8 @@ class SentLinkIds:
 
 
 class ReceivedLinkIds:
-    """What a sender has told this broker the numbers for: brokers, and slices as the branches they lead to."""
+    """The link ids that a sender has defined: brokers, and slices as the branches into which this broker divides
+    them."""
 
     __slots__ = ("branches", "brokers", "died", "listed", "of", "sizes")
 
@@ -63,22 +66,23 @@ class ReceivedLinkIds:
         self.brokers: dict[int, BrokerRef] = {}
         self.branches: dict[int, list[Branch]] = {0: []}
         self.sizes: dict[int, int] = {}
-        """Of the slices, in brokers."""
+        """Number of brokers in each slice, by link id."""
         self.listed = 0
-        """The sum of them."""
+        """Sum of `sizes`."""
         self.of: BrokerRef | None = None
-        """The life of the sender that has begun the session."""
+        """The incarnation of the sender that began the session."""
         self.died = 0.0
-        """When the sender was taken for dead the last time."""
+        """When the sender was last declared dead, in seconds of the port's clock."""
 
     def give(self, number: int, ref: BrokerRef) -> None:
-        """The number stands for a broker. Raises `ProtocolError` if there are too many."""
+        """Record the link id of a broker. Raises `ProtocolError` if the sender defines too many."""
         if len(self.brokers) >= NUMBERED and number not in self.brokers:
             raise ProtocolError(f"more than {NUMBERED} brokers with numbers")
         self.brokers[number] = ref
 
     def define(self, number: int, members: tuple[BrokerRef, ...], me: BrokerRef, order: KeyOrder) -> None:
-        """The number stands for a slice. Raises `ProtocolError` if it cannot be for this broker."""
+        """Record the link id of a slice, and divide the slice into branches. Raises `ProtocolError` if the slice
+        contains `me`, or if the sender defines too many."""
         if any(ref.name == me.name for ref in members):
             raise ProtocolError("a slice that contains its receiver")
         self.listed += len(members) - self.sizes.get(number, 0)
@@ -88,7 +92,7 @@ class ReceivedLinkIds:
         self.branches[number] = divide(me, members, order)
 
     def without(self, ended: Callable[[int], bool]) -> ReceivedLinkIds:
-        """What is left of it when a lane begins anew: all but the numbers of that lane."""
+        """Return a copy for a lane that begins anew: without the link ids for which `ended` returns True."""
         left = ReceivedLinkIds()
         left.brokers = {number: ref for number, ref in self.brokers.items() if not ended(number)}
         left.branches |= {number: branches for number, branches in self.branches.items() if not ended(number)}

@@ -1,4 +1,4 @@
-"""Frames of the Skip Graph, of brokers that start, watch each other and leave."""
+"""Frames of the Skip Graph, of the start of brokers, of failure detection, and of Leave."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from saps.overlay.validation.ranges import Height, Hops, Number, Seconds, StartS
 
 
 class Routed(Frame):
-    """Base of the frames that go, hop by hop, to the predecessor of a key."""
+    """Base of the frames that are routed hop by hop to the predecessor of a key."""
 
     hops: Hops
     via: Key | None
-    """The node this hop was meant for; if it is not there any more the sender is told by `Gone`."""
+    """The node that this hop is meant for. If that node does not exist any more, the receiver answers `Gone`."""
 
 
 class Insert(Routed, tag=1):
-    """Routed to the predecessor of `ref`, which links it at level 0."""
+    """Routed to the predecessor of `ref`: link `ref` at level 0."""
 
     ref: Ref
 
 
 class Inserted(Frame, tag=2):
-    """The node `ref` is linked at level 0, between `left` and `right` (None: the right one is lost)."""
+    """Answers `Insert`: the node `ref` is linked at level 0, between `left` and `right` (None: the right one is
+    lost)."""
 
     ref: Ref
     left: Ref
@@ -31,11 +32,11 @@ class Inserted(Frame, tag=2):
     doubt: Seconds
     """Seconds for which the link to `right` is in doubt: a crash has just been repaired there."""
     again: bool = False
-    """It was linked already; `right` is what it was told then."""
+    """Whether `ref` was linked already; then `right` is repeated from the first answer."""
 
 
 class SetLeft(Frame, tag=3):
-    """To the node at `at`: `left` was linked to the left of you, or stands there now that `gone` has gone."""
+    """To the node at `at`: your left neighbour is now `left`, as `left` was linked there or `gone` has gone."""
 
     at: Key
     left: Ref
@@ -43,7 +44,7 @@ class SetLeft(Frame, tag=3):
 
 
 class Unlink(Routed, tag=4):
-    """Routed to the predecessor of `ref`, which replaces it by `right`."""
+    """Routed to the predecessor of `ref`: unlink `ref`, and link `right` in its place."""
 
     ref: Ref
     right: Ref | None
@@ -51,7 +52,7 @@ class Unlink(Routed, tag=4):
 
 
 class Unlinked(Frame, tag=5):
-    """The node `ref` is not in the overlay any more."""
+    """Answers `Unlink`: the node `ref` is not in the overlay any more."""
 
     ref: Ref
     by: Ref
@@ -59,7 +60,7 @@ class Unlinked(Frame, tag=5):
 
 
 class Relink(Frame, tag=6):
-    """To the node at `at`: your neighbour `gone` has left the list of `level`; `ref` stands behind it."""
+    """To the node at `at`: your neighbour `gone` has left the list of `level`; your next neighbour is `ref`."""
 
     at: Key
     level: Height
@@ -69,7 +70,8 @@ class Relink(Frame, tag=6):
 
 
 class Seek(Frame, tag=7):
-    """Walks the list of level ``level - 1`` until a node shares `level` bits of its membership vector with `origin`."""
+    """Passed along the list of level ``level - 1`` until a node shares `level` bits of its membership vector with
+    `origin`; that node answers `Level`."""
 
     at: Key
     level: Height
@@ -79,7 +81,8 @@ class Seek(Frame, tag=7):
 
 
 class Level(Frame, tag=8):
-    """Answers `Seek`: the neighbour of the node at `at` in the list of `level`, None at the end of the list."""
+    """Answers `Seek`: `found` is the neighbour of the node at `at` in the list of `level`, None at the end of the
+    list."""
 
     at: Key
     level: Height
@@ -88,7 +91,7 @@ class Level(Frame, tag=8):
 
 
 class Find(Routed, tag=9):
-    """Routed to the predecessor of `target`, which answers `Found` to `origin`."""
+    """Routed to the predecessor of `target`: answer `Found` to `origin`."""
 
     target: Key
     origin: BrokerRef
@@ -96,6 +99,8 @@ class Find(Routed, tag=9):
 
 
 class Found(Frame, tag=10):
+    """Answers `Find`: `target` lies between my node `left` and its right neighbour, or is the key of that neighbour."""
+
     token: Number
     left: Ref
     right: Ref | None
@@ -103,77 +108,86 @@ class Found(Frame, tag=10):
 
 
 class Check(Frame, tag=27):
-    """To the node at `at`: do you point at `ref`, which takes you for its left neighbour? Needs no answer if so."""
+    """To the node at `at`: my node `ref` has you as its left neighbour. Answer `RingSplit` unless `ref` is your right
+    neighbour."""
 
     at: Key
     ref: Ref
     doubt: Seconds = 0.0
-    """Seconds for which it is in doubt what is behind `ref`; before `ref` too if both were put into one gap."""
+    """Seconds for which the link behind `ref` is in doubt. The link before `ref` is so, too, if both nodes were put
+    into one gap."""
 
 
 class RingSplit(Frame, tag=28):
-    """Insert `ref` again, at the broker `at`; None: here, because a `Check` says that its left link is wrong."""
+    """Insert `ref` again, starting at the broker `at`; None: at me, because its `Check` shows that its left link is
+    wrong."""
 
     ref: Ref
     at: BrokerRef | None = None
 
 
 class Whois(Frame, tag=29):
-    """From a guest: which broker of the mesh has this name?"""
+    """From a guest: which broker of the mesh has this name? Answer `Known`."""
 
     name: str
 
 
 class Known(Frame, tag=30):
-    """Answers `Whois`: this one, or none."""
+    """Answers `Whois`: `broker` has the name; None if no broker has it."""
 
     broker: BrokerRef | None
 
 
 class StartProbe(Frame, tag=80):
-    """From a guest: `broker` asks who is there (`saps.overlay.membership.start`)."""
+    """From a guest: I am `broker`, and look for others (`saps.overlay.membership.start`). Answer `There`."""
 
     broker: BrokerRef
     stage: StartStage
-    """How far it is: 0 starting, 1 decided, 2 in a mesh."""
+    """My stage: 0 starting, 1 decided, 2 in a mesh."""
     waited: Seconds
+    """Seconds since I began to wait for others."""
 
 
 class There(Frame, tag=81):
-    """Answers `StartProbe`: `broker` is here."""
+    """Answers `StartProbe`: I am `broker`."""
 
     broker: BrokerRef
     stage: StartStage
+    """My stage, as in `StartProbe`."""
     waited: Seconds
-    """Since it began to wait for others."""
+    """Seconds since I began to wait for others."""
 
 
 class Ping(Frame, tag=14):
+    """Show that you are alive: answer `Pong`."""
+
     at: Number = 0
-    """What the sender's clock shows, ms since the epoch (`saps.overlay.membership.clocks`); 0: it does not matter."""
+    """Time of my clock in ms since the epoch (`saps.overlay.membership.clocks`); 0 if clocks are not compared."""
 
 
 class Pong(Frame, tag=15):
+    """Answers `Ping`: I am alive."""
+
     asked: Number = 0
     """`at` of the `Ping`."""
     at: Number = 0
-    """What the sender's clock shows."""
+    """Time of my clock in ms since the epoch; 0 if the `Ping` had none."""
 
 
 class Forgot(Frame, tag=16):
-    """I had taken you for dead: insert your keys again, and announce your filters."""
+    """I had declared you dead: insert your keys again, and announce your filters."""
 
 
 class Heal(Frame, tag=17):
-    """Flooded after a partition: insert your keys by way of `contact`, and announce your filters."""
+    """Flooded after a partition: insert your keys through `contact`, and announce your filters."""
 
     contact: BrokerRef
     serial: Number
 
 
 class Leave(Frame, tag=24):
-    """I am leaving: after your `LeaveAck` send me nothing more."""
+    """I am leaving: answer `LeaveAck`, and send me nothing after it."""
 
 
 class LeaveAck(Frame, tag=25):
-    """All I ever sent you was sent before this."""
+    """Answers `Leave`: this is the last frame that I send you."""

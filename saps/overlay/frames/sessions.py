@@ -1,4 +1,4 @@
-"""Frames of sessions that move, of their copies, and of wills."""
+"""Frames of session migration, of session replicas, and of wills."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from saps.overlay.validation.ranges import Delay, Number, Stamp
 
 
 class Will(msgspec.Struct, frozen=True, array_like=True):
-    """What is to be published when a client is lost."""
+    """The will message of a client, to be published when the client is lost."""
 
     client: str
     serial: Number
-    """Grows with each will of the broker's clients."""
+    """Number of the will; grows with each will of the broker's clients."""
     delay: Delay
-    """Seconds to wait: the client may come back."""
+    """Seconds to wait before the will is published, as the client may come back."""
     message: Message
 
 
@@ -28,158 +28,160 @@ class Guard(Frame, tag=38):
 
     wills: list[Will]
     guardians: list[BrokerRef]
-    """Who guards them, in the order in which they are to publish."""
+    """The brokers that guard these wills; the first of them that is alive publishes."""
     complete: bool
-    """These are all; else they come beside those you have."""
+    """Whether these are all my wills; otherwise add them to those that you have."""
 
 
 class Unguard(Frame, tag=39):
-    """The will of this client is void, up to this one."""
+    """The wills of this client are void up to this serial."""
 
     client: str
     serial: Number
 
 
 class Mourned(Frame, tag=40):
-    """Between guardians of a broker that has died: these wills have been seen to."""
+    """Between guardians of a broker that has died: these wills of it are settled. Do not publish them."""
 
     broker: BrokerRef
     wills: list[tuple[str, Number]]
-    """Clients and serials."""
+    """Clients, each with the serial of its will."""
 
 
 class TakeOver(Frame, tag=60):
     """This client has connected to me: close its connection to you, and hand me its session."""
 
     serial: Number
-    """Names the migration, within this life of the sender."""
+    """Names the migration, within my incarnation."""
     client: str
     stamp: Stamp
-    """Of my lease."""
+    """Stamp of my lease."""
     user: str | None
-    """Who has connected."""
+    """The user that has connected."""
     keep: bool
-    """False: the session is not wanted any more, end it."""
+    """Whether I want the session. If not, end it."""
     birth: Number = 0
-    """Not 0: I have this session, with this name of its own. If yours has the same it is a branch of mine: hand me what
-    mine does not have; else end it."""
+    """If not 0: I have a session with this name (`SessionCopy.birth`). If yours has the same name, it is a branch of
+    mine: hand me what mine lacks. Otherwise end yours."""
 
 
 class TakeOverAnswer(Frame, tag=61):
-    """Answers `TakeOver`."""
+    """Answers `TakeOver`: whether I hand the session over."""
 
     serial: Number
     answer: Number
-    """0: there is no session here (any more). 1: here it is, pull it. 2: not yet, ask again. 3: it is moving to another
-    broker. 4: I have a later lease. 5: it is another user's."""
+    """0: I have no such session, or not any more. 1: I have it, pull it. 2: not yet, ask again. 3: it is moving to
+    another broker. 4: I have a later lease. 5: it belongs to another user."""
 
 
 class Pull(Frame, tag=62):
-    """Send a part of the session."""
+    """Send me a part of the session."""
 
     serial: Number
     stage: Number
-    """0: what it subscribes to; 1: what it has to deliver. The first pull of stage 1 ends what you take in for it."""
+    """0: its subscriptions; 1: its queue. From the first pull of stage 1 on you queue nothing more for the session."""
     part: Number
     asked: list[tuple[BrokerRef, str]] = []
-    """Publishing brokers and topics, with the first part of stage 1."""
+    """With the first part of stage 1: pairs of publishing broker and topic, to be answered in `Snapshot.passed`."""
 
 
 class Snapshot(Frame, tag=63):
-    """Answers `Pull`."""
+    """Answers `Pull`: a part of the session."""
 
     serial: Number
     stage: Number
     part: Number
     parts: Number
-    """How many the stage has; 0: not yet, ask again."""
+    """Number of parts of the stage; 0: not ready yet, ask again."""
     data: bytes
-    """In the frontend's own terms."""
+    """Bytes in the frontend's own format."""
     passed: list[Number] = []
-    """For each of `asked`: the number of the last publication that has passed here."""
+    """For each pair of `asked`: the number of the last publication that has passed to my subscribers."""
 
 
 class Arrived(Frame, tag=64):
-    """I have all of the session, stored if I store it: forget it."""
+    """I have the whole session, on disk if I store it: forget yours."""
 
     serial: Number
 
 
 class Departed(Frame, tag=65):
-    """Answers `Arrived`: it is yours; or (not `granted`) it is not, I go on with it. Also answers a `Pull` of a session
-    that is not handed over any more."""
+    """Answers `Arrived`: the session is yours (`granted`), or I keep it. Not granted, it also answers a `Pull` of a
+    session that I do not hand over any more."""
 
     serial: Number
     granted: bool
 
 
 class Offer(Frame, tag=66):
-    """I have a session of this client, and you the later lease: end mine, or say nothing if you have none."""
+    """I have a session of this client, and you have the later lease: end mine (`TakeOver`), or release your lease if
+    you have no session."""
 
     client: str
 
 
 class Append(Frame, tag=70):
-    """From an owner to a holder of copies: what follows in my log."""
+    """From an owner to a holder of copies: append these changes to your copy of my log."""
 
     log: Number
-    """Names the log, within this life of the owner; the greatest holds."""
+    """Names the log, within my incarnation; the greatest holds."""
     stream: Number
-    """Names the way to this holder; the greatest holds."""
+    """Names the stream of frames to this holder; the greatest holds."""
     seq: Number
-    """Of the frame on that way: from 1 on, without gaps. The first ones bring all there is."""
+    """Number of the frame in the stream: from 1 on, without gaps. The first frames bring all existing sessions."""
     commit: Number
-    """The owner's last commit that is in it."""
+    """My last commit that the frame contains."""
     whole: bool
-    """You have all there is, now."""
+    """Whether your copy is complete with this frame."""
     holders: list[BrokerRef]
-    """Who has copies."""
+    """All brokers that hold copies."""
     changes: Changes
 
 
 class Appended(Frame, tag=71):
-    """Answers `Append`: I have everything up to `seq`."""
+    """Answers `Append`: I have all frames of the stream up to `seq`."""
 
     stream: Number
     seq: Number
     fenced: bool = False
-    """I take no more of this log: I have adopted its sessions, or have not had it from its beginning."""
+    """I refuse this log: I have adopted its sessions, or did not get it from its beginning."""
 
 
 class Heir(Frame, tag=72):
-    """Between holders: the owner is dead to me. What about you?"""
+    """Between holders: I have declared the owner dead. Answer what you know (`HeirAnswer`)."""
 
     owner: BrokerRef
     log: Number
 
 
 class HeirAnswer(Frame, tag=73):
-    """Answers `Heir`."""
+    """Answers `Heir`: what I know of the owner and its log."""
 
     owner: BrokerRef
     log: Number
     alive: bool
     """I hear the owner."""
     adopts: bool
-    """I adopt its sessions, or have done so."""
+    """I adopt its sessions, or have adopted them."""
     commit: Number
-    """I have its log up to here; 0: not all of it."""
+    """The last commit of its log that I have; 0 if my copy is not complete."""
 
 
 class Inherited(Frame, tag=74):
-    """Between holders: I have adopted the owner's sessions, and others have copies. Forget yours."""
+    """Between holders: I have adopted the owner's sessions, and other brokers hold copies. Forget yours."""
 
     owner: BrokerRef
     log: Number
 
 
 class Bequest(Frame, tag=75):
-    """From a publishers' broker to an heir: publications of mine that the owner has missed."""
+    """From a publishers' broker to an heir: these are my publications that the owner has missed."""
 
     serial: Number
-    """Of the `Inherit`."""
+    """`Inherit.serial`."""
     turn: Number
-    """Of the `Inherit`."""
+    """`Inherit.turn`."""
     body: Publish
+    """An unaddressed frame without predecessors, as in `MadeUp`."""
     origin: BrokerRef | None = None
-    """As in `MadeUp`."""
+    """My earlier incarnation that has published them; None for this one."""

@@ -1,7 +1,7 @@
-"""Which version of the protocol a frame needs, so that a broker of an older version is never sent what it cannot read.
+"""Determines the protocol version that a frame needs, so that older brokers are never sent frames they cannot read.
 
-It would break the link, as anything malformed. A question that cannot be put to an older broker is answered in its
-place: incompletely, and with the word that to ask again is of no use.
+An unknown frame would break the link, as any malformed frame does. If a question cannot be sent to an older broker, the
+sender's own link answers in its place: with an incomplete answer, marked as `outdated` (asking again is of no use).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Broadcast, Gathered, Locate
 
 SINCE: dict[type, int] = {}
-"""The first version that has a kind of frame, of body of a range call, or of its result; not those of the lowest."""
+"""The first version that has a type of frame, of body or of result. Types of the lowest version are left out."""
 
 
 def version_of(frame: Frame, lowest: int) -> int:
-    """The lowest version that has the frame, with all that is in it."""
+    """Return the lowest version that has the frame, with its body or results. `lowest` is the lowest version spoken."""
     if not SINCE:
         return lowest
     needed = SINCE.get(type(frame), lowest)
@@ -26,7 +26,8 @@ def version_of(frame: Frame, lowest: int) -> int:
 
 
 def for_version(frame: Frame, version: int) -> Frame | None:
-    """The same as far as a version can say it, or None."""
+    """Return the frame without the parts that a version does not know, or None if nothing can be sent. The caller must
+    know that the frame is too new."""
     if isinstance(frame, Gathered):
         known = [result for result in frame.results if SINCE.get(type(result), 0) <= version]
         return Gathered(frame.part, known, complete=False, depth=frame.depth)
@@ -34,7 +35,7 @@ def for_version(frame: Frame, version: int) -> Frame | None:
 
 
 def unanswered(frame: Frame) -> Gathered | None:
-    """What whoever asks gets in the place of an answer; None if the frame is no question."""
+    """Return the answer in place of a broker that does not know the question; None if the frame is not a question."""
     if isinstance(frame, Broadcast):
         return Gathered(frame.part, [], complete=False, depth=frame.depth, outdated=True)
     if isinstance(frame, Locate):
