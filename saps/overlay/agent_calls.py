@@ -1,4 +1,4 @@
-"""Calls of agents by attribute, as range calls: what an agent API asks of the overlay (`saps.agents.api.Caller`)."""
+"""Calls agents by attribute, through range calls: the overlay's side of the agent API (`saps.agents.api.Caller`)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from saps.overlay.ring.skip_graph import SkipGraph
 ATTEMPTS = 4
 
 Run = Callable[[AgentCall, bool], list[Answer]]
-"""Runs a call at the broker's agents; True: at its user agent of that name."""
+"""Runs a call at the broker's agents with the attribute, or (True) at the user agent of that name. Returns their
+answers."""
 
 
 class AgentCalls:
-    """Those that one broker makes, and those that reach it."""
+    """The agent calls that one broker makes, and those that reach it."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls, run: Run) -> None:
         self._port = port
@@ -35,7 +36,7 @@ class AgentCalls:
         return self._run(call, broker_key(self._port.me.name) in keys)
 
     def register_attribute(self, attribute: str, done: Callable[[], None]) -> None:
-        """This broker now hosts an agent with the attribute."""
+        """Insert a key for an agent with the attribute at this broker. `done` runs when calls reach the agent."""
         self._graph.insert(attribute_key(attribute, self._port.me, self._port.order), done)
 
     def unregister_attribute(self, attribute: str) -> None:
@@ -50,7 +51,11 @@ class AgentCalls:
         *,
         broker: str | None = None,
     ) -> None:
-        """Call a method of all agents with an attribute, or of the agent of that name at one broker; empty: at each."""
+        """Call a method of agents. `done` gets the outcome, with an `Answer` from each agent.
+
+        Without `broker` the call goes to all agents with the attribute. With it, to the agent of that name at this
+        broker, or at each broker if `broker` is empty. `args` are any values that MessagePack can hold.
+        """
         self._serial += 1
         wanted = holders(attribute) if broker is None else one_broker(broker) if broker else ALL_BROKERS
         self._calls.call(wanted, AgentCall(attribute, method, args, self._serial, self._port.me), done, ATTEMPTS)

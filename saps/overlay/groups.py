@@ -1,10 +1,12 @@
-"""Shared subscriptions over the mesh: each message to one member of each group (MQTT 5.0, section 4.8.2).
+"""Shared subscriptions over the mesh: delivers each message to one member of each group (MQTT 5.0, section 4.8.2).
 
-A group with members at the publisher's broker is served there. Else a broker that has members is handed the message
-(`GroupDelivery`): of the same cluster if there is one, the one with the fewest so far among equals. It takes the
-message if a member is ready, else the next broker is asked. With QoS 1 and 2 the message stays here, too, until the
-member has acknowledged it (`Settled`): if the broker dies before, another one is handed a message of QoS 1. One of QoS
-2 is not: nobody knows whether it was delivered (MQTT-4.8.2-5).
+1. A group with members at the publisher's broker is served there.
+2. Otherwise the message is handed to a broker with members (`GroupDelivery`). Brokers of the same cluster come first,
+   and among equals the one that was handed the fewest messages.
+3. That broker takes the message if a member is ready. If none is, the next broker is asked.
+4. With QoS 1 and 2 the message is kept here until the member has acknowledged it (`Settled`). If the broker dies before
+   that, a message of QoS 1 is handed to another one. A message of QoS 2 is not, as it may have been delivered
+   (MQTT-4.8.2-5).
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import BrokerRef, sharers
 
 RESEND = 0.2
-"""Seconds between two looks whether a broker whose link broke can be reached again."""
+"""Interval between two checks whether a broker is reachable again after its link broke, in seconds."""
 REMEMBERED = 16_384
-"""Messages taken of late that are remembered, so that one handed in twice is not delivered twice."""
+"""Most recent deliveries remembered, so that a repeated `GroupDelivery` is not delivered twice."""
 ATTEMPTS = 3
-"""Range calls for the members of a group, for a message of QoS 0, when it is not known who has some."""
+"""Attempts of the range call that searches for members of a group, for a message of QoS 0."""
 
 Taken = Callable[[bool], None]
 
@@ -34,12 +36,12 @@ class Members(Protocol):
     """The members of groups at this broker (`saps.local.hub.Hub`)."""
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
-        """Give the message to one member. `forced`: also to one that is away. False if there is none. `settled` runs
-        when the member has it."""
+        """Give the message to one member of the group. Returns False if none takes it. With `forced`, a member that is
+        not connected takes it, too. `settled` runs when the member has acknowledged the message."""
 
 
 class _Handing:
-    """A message of a group that another broker shall take, or has taken and not settled."""
+    """A message that another broker is asked to take, or has taken and not settled."""
 
     __slots__ = ("brokers", "done", "forced", "message", "settled", "to", "topic_filter")
 
@@ -49,16 +51,16 @@ class _Handing:
         self.topic_filter = topic_filter
         self.message = message
         self.brokers = brokers
-        """Whom to ask yet."""
+        """Brokers that can still be asked, the best first."""
         self.done: Taken | None = done
         self.settled = settled
         self.to: BrokerRef | None = None
         self.forced = False
-        """A member that is away takes it, too."""
+        """Whether a member that is not connected may take the message."""
 
 
 class Sharing:
-    """The messages one broker hands to members elsewhere, and takes for its own."""
+    """The messages that one broker hands to members at other brokers, and takes for its own members."""
 
     def __init__(
         self,
@@ -67,19 +69,19 @@ class Sharing:
         members: Members,
         permitted: Callable[[str, Iterable[BrokerRef]], list[BrokerRef]] = lambda topic, brokers: list(brokers),
     ) -> None:
-        """`permitted`: those of the brokers that may get a message to the topic."""
+        """`permitted` returns the brokers among the given ones that may get a message to the topic."""
         self._port = port
         self._calls = calls
         self._members = members
         self._permitted = permitted
         self._serial = 0
         self._searching = 0
-        """Messages for which it is being found out who has members."""
+        """Number of messages that wait for a search for members."""
         self._handing: dict[int, _Handing] = {}
         self._counts: dict[str, Counter[str]] = {}
-        """By group: messages handed to each broker."""
+        """Messages handed to each broker, by group."""
         self._taken: OrderedDict[tuple[BrokerRef, int], tuple[bool, bool]] = OrderedDict()
-        """What came of the last messages handed to this broker: taken?, settled?"""
+        """The last messages handed to this broker, by sender and serial: whether each is taken, and settled."""
 
     def hand(
         self,
@@ -89,8 +91,11 @@ class Sharing:
         done: Taken,
         settled: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have one of the brokers that have members of the group take the message; None: whoever has some. `done` is
-        told whether one has, `settled` runs when its member has it (with QoS 0: as soon as it is taken)."""
+        """Hand a message to one broker with members of the group.
+
+        `brokers` are the brokers with members; None searches for them. `done` is called with whether a broker took the
+        message. `settled` runs when the member has acknowledged it (with QoS 0: as soon as it is taken).
+        """
         if brokers is not None:
             self._begin(topic_filter, message, brokers, done, settled)
             return
@@ -106,7 +111,7 @@ class Sharing:
 
     @property
     def settled(self) -> bool:
-        """True if no message waits to be taken by another broker."""
+        """Whether no message waits to be taken by another broker."""
         return not self._searching and all(handing.done is None for handing in self._handing.values())
 
     def _begin(
@@ -122,17 +127,18 @@ class Sharing:
         self._next(handing)
 
     def _in_turn(self, topic_filter: str, brokers: Iterable[BrokerRef]) -> list[BrokerRef]:
-        """Whom to ask first: those of this cluster, and among equals the one that has had the fewest."""
+        """Return the brokers that are not lost, in the order to ask: those of this cluster first, then by the number of
+        messages that they were handed."""
         counts = self._counts.setdefault(topic_filter, Counter())
         present = [broker for broker in brokers if not self._port.lost(broker)]
         least = min((counts[broker.name] for broker in present if broker.name in counts), default=0)
-        for broker in present:  # one that is new, or comes back, starts with the others
+        for broker in present:  # a new or returned broker starts level with the others, so it is not flooded
             counts[broker.name] = max(counts[broker.name], least)
         here = self._port.me.cluster
         return sorted(present, key=lambda broker: (broker.cluster != here, counts[broker.name], broker.name))
 
     def _next(self, handing: _Handing) -> None:
-        """Ask the next broker."""
+        """Ask the next reachable broker; if none is left, report that nobody took the message."""
         for broker in handing.brokers:
             if self._port.reachable(broker):
                 handing.brokers.remove(broker)
@@ -215,7 +221,8 @@ class Sharing:
     # --- links and brokers that fail -------------------------------------------------------------------------------
 
     def link_down(self, peer: BrokerRef) -> None:
-        """What was sent to `peer`, or what it has sent, may be lost: send it once more, it knows what it has."""
+        """Handle the loss of a link to `peer`: frames in either direction may be lost. Sends all open deliveries to it
+        again; the peer recognizes repeats."""
         if any(handing.to == peer for handing in self._handing.values()):
             self._port.after(RESEND, lambda: self._resend(peer))
 
@@ -228,15 +235,16 @@ class Sharing:
             self.link_down(peer)
 
     def session_started(self, peer: BrokerRef) -> None:
-        """A new session of the link from `peer`: what it sent on the one before may be lost."""
+        """Handle a new link session from `peer`: its answers on the previous session may be lost."""
         self.link_down(peer)
 
     def awaited(self) -> dict[str, BrokerRef]:
-        """The brokers that something is expected of: their failure must be noticed."""
+        """Return the brokers that owe an answer, by name. The caller must detect their failure."""
         return {handing.to.name: handing.to for handing in self._handing.values() if handing.to is not None}
 
     def forget(self, broker: BrokerRef) -> None:
-        """A broker died, or has left: what it took and has not settled goes to others."""
+        """Forget a broker that has died or left. Messages that it has not settled go to others; those of QoS 2 that it
+        has taken count as settled."""
         for serial, handing in list(self._handing.items()):
             if handing.to != broker:
                 continue
@@ -255,8 +263,11 @@ class Sharing:
         settled: Callable[[], None],
         brokers: Iterable[BrokerRef] | None = None,
     ) -> None:
-        """The member that had a message has gone: give it to another one, here or elsewhere (at `brokers`, if it is
-        known who has some). If none is ready a member that is away keeps it; if there is none it is lost."""
+        """Give a message to another member after its member has gone, here or at one of `brokers` (None: search).
+
+        If no member is ready, a member here that is not connected keeps the message. If there is none, the message is
+        lost. `settled` runs in any case.
+        """
         if self._members.take(topic_filter, message, False, settled):
             return
 
@@ -269,8 +280,8 @@ class Sharing:
     # --- own publications --------------------------------------------------------------------------------------------
 
     def publish(self, groups: dict[str, list[BrokerRef]], message: Message, done: Callable[[int], None] | None) -> None:
-        """Hand a publication to these groups, each with the brokers that have members. `done` gets the number of those
-        that have taken it, when all have answered."""
+        """Hand a publication to these groups, each with the brokers that have members. When all groups are settled or
+        given up, `done` gets the number of groups that took the publication."""
         missing, taken_by = len(groups), 0
         if not groups and done is not None:
             done(0)
@@ -289,7 +300,7 @@ class Sharing:
         def asked(taken: bool) -> None:
             if taken or not message.qos or not brokers:
                 done(taken)
-            else:  # all members are away: the first of the brokers keeps it
+            else:  # no member is connected: the first broker keeps the message for one
                 self._force(topic_filter, message, brokers, done)
 
         self.hand(topic_filter, message, brokers, asked)

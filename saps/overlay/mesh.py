@@ -1,4 +1,4 @@
-"""The mesh, as the hub of one broker sees it: what it asks of the overlay's machines."""
+"""Connects the hub of one broker to the state machines of the overlay: implements `saps.mesh.Mesh`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from saps.policy.model import Policy
 
 
 class OverlayMesh:
-    """A `saps.mesh.Mesh`."""
+    """Implements `saps.mesh.Mesh`, which documents the methods."""
 
     def __init__(
         self, port: NodePort, rendezvous: Rendezvous, delivery: Delivery, retained: RetainedPublisher, wills: Wills
@@ -42,12 +42,12 @@ class OverlayMesh:
 
     def publish(self, batch: Batch, done: Done | None) -> None:
         self._multicast.publish(batch, done)
-        if self._port.own:  # a new topic: what need not leave this broker is done before the next packet is looked at
+        if self._port.own:  # a new topic: finish the local steps of its rendezvous before the next packet is handled
             self._port.run_own()
 
     def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self._publishers.unrestricted(will.topic):
-            will = None  # its guardians may be anywhere: this broker publishes it, or nobody does
+            will = None  # guardians may be brokers that must not see it: only this broker may publish it
         self._wills.expect_acknowledgement(client, will, delay)
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
@@ -63,6 +63,7 @@ class OverlayMesh:
         self._retained.recall(topic_filter, done)
 
     def obey(self, policy: Policy | None) -> None:
-        """From now on this policy holds for what leaves this broker, and for what it keeps for others."""
+        """Apply a policy to the publications that leave this broker. Drops the retained messages that this broker must
+        not hold any more."""
         self._publishers.obey(policy)
         self._retained.store.purge(self._publishers.unrestricted)

@@ -1,9 +1,11 @@
-"""One broker's part of the overlay: the machines put together behind one clock, one outbox and one table of frames.
+"""One broker's part of the overlay: all state machines, wired to one clock, one outbox and one table of frames.
 
-Pure: the driver (`saps.broker.node_driver`, or the simulator) gives it a clock, calls the methods, sends what `take`
-returns and comes back at the `deadline` of the timers. Frames of one link session must be handed in in order;
-`session_started` goes before the first of a new session from a broker, `link_down` after a link to a broker broke (what
-was sent may be lost).
+Pure: a driver (`saps.broker.node_driver`, or the simulator) runs it. The driver
+
+1. provides a clock and calls the methods;
+2. sends the frames that `take` returns, and calls `wake` at the `deadline` of the timers;
+3. hands in the frames of each link session in order, with `session_started` before the first of a new session;
+4. calls `link_down` after a link to a broker broke (frames sent on it may be lost).
 """
 
 from __future__ import annotations
@@ -65,12 +67,18 @@ class OverlayNode:
         takeover_timeout: float = 5.0,
         copies: int = 1,
     ) -> None:
-        """`clock` gives seconds, monotonic. `copies`: brokers that have each session that lasts. `tell` gets lines
-        about other brokers for the log.
+        """Wire the state machines; call `start` next.
 
-        `design`: ALM runs on a designed overlay, as settled there.
-        `leave_timeout`: seconds after which a leaving broker goes even if not everyone has answered;
-        `takeover_timeout`: for which a client's CONNECT waits for a broker that has its session and does not answer."""
+        - `clock` returns monotonic seconds.
+        - `order` is the key order, the same at all brokers of a mesh.
+        - `detector` are the settings of the failure detector.
+        - `call_agents` runs agent calls at this broker.
+        - `tell` is called with log lines about other brokers.
+        - `leave_timeout`: seconds after which a leaving broker goes even if some broker has not answered.
+        - `design`: settings of a designed overlay for ALM, or None for none.
+        - `takeover_timeout`: seconds for which a client's CONNECT waits for an unresponsive broker with its session.
+        - `copies`: number of brokers that have each durable session.
+        """
         self.joined = False
         settings = detector or DetectorSettings()
         port = self.port = NodePort(me, order, clock, driver, settings, tell, self._died)
@@ -112,7 +120,7 @@ class OverlayNode:
         return sessions, replicas
 
     def _fill_tables(self) -> None:
-        """What takes each kind of frame, and runs each kind of body of a range call."""
+        """Register the handler of each type of frame, and of each type of range-call body."""
         for machine in (
             self.graph, self.rejoin, self.rendezvous.calls, self.delivery, self.retained.store, self.wills,
             self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.peers,
@@ -127,8 +135,11 @@ class OverlayNode:
     def start(
         self, contact: BrokerRef | None, joined: Callable[[], None], ready: Callable[[], None] = lambda: None
     ) -> None:
-        """Join the mesh that `contact` belongs to, or begin a new one. `joined` runs when this broker is in it;
-        `ready`, when the mesh knows which sessions it has, too, `takeover_timeout` seconds later at most."""
+        """Join the mesh of `contact`, or begin a new one if it is None.
+
+        `joined` runs when this broker is in the mesh. `ready` runs when the mesh also knows its sessions, at most
+        `takeover_timeout` seconds later.
+        """
         key = broker_key(self.port.me.name)
 
         def linked() -> None:
@@ -149,7 +160,7 @@ class OverlayNode:
             self.port.timers.every(interval, action)
 
     def _rounds(self) -> Iterator[tuple[float, Callable[[], None]]]:
-        """What is to be done again and again, and the seconds in between."""
+        """Yield the periodic actions, each with its interval in seconds."""
         detector = self.port.detector
         heartbeat = detector.settings.heartbeat
         yield CHECK_EVERY * heartbeat, self.graph.checks.next_round
@@ -165,7 +176,8 @@ class OverlayNode:
             yield designer.settings.interval, designer.tick
 
     def redirect(self, contact: BrokerRef | None) -> None:
-        """The broker that this one was to join through does not let it in: go through another one, or begin a mesh."""
+        """Join through another `contact`, or begin a new mesh if it is None, as the first contact refused. Does nothing
+        once this broker has joined."""
         if self.joined:
             return
         if contact is None:
@@ -175,9 +187,10 @@ class OverlayNode:
             self.rejoin.ring_probe.know(contact)
 
     def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
-        """Frames from another broker, that have come together."""
+        """Handle frames that arrived together from another broker. Ignores those of superseded incarnations. Raises
+        `ProtocolError` if the sender violates the protocol; then close the link."""
         port, ring_probe, stranger = self.port, self.rejoin.ring_probe, False
-        if self.leaving.correspondents.get(sender.name) is not sender:  # else it is as before, and not superseded
+        if self.leaving.correspondents.get(sender.name) is not sender:  # the same object was checked before
             if port.detector.stale_incarnation(sender):
                 return
             stranger = self.leaving.heard(sender)
@@ -195,29 +208,31 @@ class OverlayNode:
             self.leaving.tell(sender)
 
     def answered_for(self, peer: BrokerRef, frame: Frame) -> None:
-        """A question was answered in the place of a broker that does not know it: nothing was heard of that one."""
+        """Handle an answer that this broker's link gave in place of `peer`, which does not know the question. It is no
+        sign of life of `peer`."""
         self.port.dispatch(peer, frame)
 
     def receive_datagrams(self, raws: Iterable[bytes]) -> None:
-        """Datagrams from OpenFlow trees (this broker's own loopback packets included)."""
+        """Handle datagrams from OpenFlow trees, this broker's own loopback packets included."""
         tree_path = self.delivery.multicast.tree_path
         if tree_path is not None:
             tree_path.receive(raws)
 
     def knows(self, address: str) -> bool:
-        """Is there a broker at the address that this one has heard of, and that is not dead to it?"""
+        """Return whether a known broker that is not declared dead has this address (``host:port``)."""
         return any(broker.address == address and not self.port.lost(broker) for broker in self.acquaintances())
 
     def session_started(self, sender: BrokerRef) -> None:
-        """A new link session from a broker begins."""
+        """Handle the start of a new link session from a broker. Call this before its first frame is handed in."""
         self.delivery.session_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
-        """The link to a broker broke, or could not be made."""
+        """Handle a link to a broker that broke or could not be opened."""
         self.peers.link_down(peer)
 
     def whois(self, name: str, found: Callable[[BrokerRef | None], None]) -> None:
-        """Which broker of the mesh has this name? It may have crashed just now. `found` may never run."""
+        """Search for the broker of a name in the mesh. `found` gets it, or None; the broker may have crashed just now.
+        `found` may never run if a broker fails during the search."""
         key = broker_key(name)
 
         def answer(at: Found) -> None:
@@ -232,7 +247,8 @@ class OverlayNode:
             self.port.run_own()
 
     def take(self) -> list[tuple[BrokerRef, Frame]]:
-        """What is to be sent now. Before, this broker handles what it has sent to itself."""
+        """Return the frames to send now, with their receivers, and empty the outbox. Handles this broker's frames to
+        itself first."""
         port = self.port
         if port.own:
             port.run_own()
@@ -242,17 +258,17 @@ class OverlayNode:
         return out
 
     def leave(self, left: Callable[[], None]) -> None:
-        """Leave in order (`saps.overlay.membership.leave`). `left` runs when nothing more can arrive, or after
+        """Leave the mesh in order (`saps.overlay.membership.leave`). `left` runs when nothing more can arrive, or after
         `leave_timeout` seconds."""
         self.rejoin.ring_probe.stop()
         self.port.members.stop_telling()
         self.leaving.begin(left)
 
     def acquaintances(self) -> list[BrokerRef]:
-        """Other brokers that this one has to do with, or has heard of; some may come twice."""
+        """Return the brokers that this one is linked to or has heard of; some may occur twice."""
         return [*self.graph.linked_brokers(), *self.rejoin.ring_probe.acquaintances]
 
-    # --- told the machines that are made before those that it concerns
+    # --- callbacks of machines that are created before the machines that they concern
 
     def _died(self, broker: BrokerRef) -> None:
         self.peers.died(broker)
@@ -271,13 +287,13 @@ class OverlayNode:
         return [*self.rendezvous.publishers.announced(body), *told]
 
     def _key_again(self, key: Key) -> None:
-        """The key was out of the ring for a while."""
+        """Restore the state of a key that was out of the ring for a while."""
         self.rendezvous.key_again(key)
         self.retained.store.key_again(key)
         self.sessions.directory.key_again(key)
 
     def _say_again(self) -> None:
-        """Tell and ask the others what may not have reached them, or not come from them."""
+        """Exchange state with others again after a rejoin: announcements in either direction may have been lost."""
         self.rendezvous.rejoined()
         self.retained.rejoined()
         self.sessions.rejoined()
@@ -285,16 +301,16 @@ class OverlayNode:
         self.delivery.catch_up.rejoined()
 
     def _alone(self) -> bool:
-        """Nobody else is in the mesh."""
+        """Return whether no other broker is in the mesh."""
         return self.joined and not self.leaving.correspondents
 
     def _settled(self) -> bool:
-        """Nothing that was published here is under way, and no session is on its way to another broker."""
+        """Return whether no publication of this broker is under way, and no session is moving to another broker."""
         return self.delivery.settled and self.retained.settled and not self.sessions.migrations.source.leaving
 
     def _withdraw(self, done: Callable[[], None]) -> None:
-        """Give up what is kept for the mesh, presence and trees, and filters if no session goes on elsewhere; `done`
-        runs when all concerned know."""
+        """Withdraw from the mesh: retained partitions, publisher keys and tree memberships. Withdraws the filters, too,
+        unless a session continues elsewhere. `done` runs when all brokers concerned know."""
         missing = 2
         host = self.sessions.host
         owed = host is not None and any(map(self.sessions.goes_on, host.clients()))

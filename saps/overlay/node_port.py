@@ -1,4 +1,4 @@
-"""What all machines of one broker share: its clock, its outbox, its table of frames, and who is taken for dead."""
+"""The state that all machines of one broker share: clock, outbox, table of handlers, and failure detection."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.overlay.timers import Action, Timers
 
 NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, RingSplit, SetLeft, LeaveAck})
-"""Nobody is watched because such a frame was sent: if one is lost, what it was about is looked at again, or waits for
-nobody for long."""
+"""Types of frames whose receivers need not be watched: a lost frame is repaired by a later check, or delays nothing for
+long."""
 
 
 class Driver(Protocol):
-    """What drives a node: links and event loop, or the simulator."""
+    """Drives a node: implemented by the event loop with its links, and by the simulator."""
 
     def wanted(self) -> None:
-        """Call `OverlayNode.take` soon, and `OverlayNode.wake` at the `deadline` of the timers, which may have come
-        nearer."""
+        """Schedule a call of `OverlayNode.take` soon, and of `OverlayNode.wake` at the `deadline` of the timers, which
+        may be earlier than before."""
 
     def given_up(self, broker: BrokerRef) -> None:
-        """A broker is taken for dead: what waits to be sent to it is of no use."""
+        """Drop what waits to be sent to a broker that was declared dead."""
 
 
 class NodePort:
-    """The port of one broker's machines. (A `saps.overlay.delivery.forwarding.Outbox`.)
+    """The port of one broker's machines; implements `saps.overlay.delivery.forwarding.Outbox`.
 
-    Frames to this broker itself are handled after those of others, and before anything is sent: see `run_own`."""
+    Frames to this broker itself are handled after those from others, and before anything is sent (`run_own`).
+    """
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class NodePort:
         tell: Tell | None,
         dead: Callable[[BrokerRef], None],
     ) -> None:
-        """`dead` is called once for each broker given up; `tell` gets lines about other brokers for the log."""
+        """`dead` is called once for each broker declared dead; `tell` is called with log lines about other brokers."""
         self.me = me
         self.order = order
         self.grace = 2 * settings.heartbeat
@@ -58,12 +59,12 @@ class NodePort:
         """Frames to this broker that have not been handled yet."""
         self._running = False
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
-        """Brokers that something was sent to since the last look at who must be watched, and when it was."""
+        """Brokers that frames were sent to since the last `watch`, with the time of the last one, by name."""
         self.members = Members(self, self.timers.wall, tell)
         self.detector = Detector(self, settings, dead, self.members)
         self.reachable = self.detector.reachable
         self.handlers: Handlers = {}
-        """By kind of frame: the machine that takes it."""
+        """The handler of each type of frame."""
 
     @property
     def now(self) -> float:
@@ -84,7 +85,7 @@ class NodePort:
             self.wanted()
 
     def _send_to_itself(self, frame: Frame) -> None:
-        if type(frame) is Inserted:  # before the next of many own keys looks for its place there
+        if type(frame) is Inserted:  # first, so that the next of many own keys finds this one in place
             self.own.appendleft(frame)
         else:
             self.own.append(frame)
@@ -92,13 +93,13 @@ class NodePort:
             self.wanted()
 
     def dispatch(self, sender: BrokerRef, frame: Frame) -> None:
-        """Have a frame handled by the machine that it is for. What only a link has to do with is for none."""
+        """Pass a frame to its handler. Frames that concern only the link have none and are ignored."""
         handler = self.handlers.get(type(frame))
         if handler is not None:
             handler(sender, frame)
 
     def run_own(self) -> None:
-        """Handle the frames that this broker has sent to itself."""
+        """Handle the frames that this broker has sent to itself, including those sent meanwhile."""
         if self._running:
             return
         self._running = True
@@ -109,19 +110,20 @@ class NodePort:
             self._running = False
 
     def lost(self, broker: BrokerRef) -> bool:
-        if broker.name == self.me.name:  # of this broker there is no other life while it is here
+        if broker.name == self.me.name:  # while this broker runs, no other incarnation of it is alive
             return broker.incarnation != self.me.incarnation
         return self.detector.lost(broker)
 
     def follow(self, broker: BrokerRef) -> None:
-        """Look after a broker as if something had been sent to it."""
+        """Watch a broker as if a frame had been sent to it."""
         self._addressed.setdefault(broker.name, (broker, self.now))
 
     def unfollow(self, broker: BrokerRef) -> None:
-        """Nothing that was sent to it matters any more."""
+        """Stop watching a broker for frames that were sent to it, as they do not matter any more."""
         self._addressed.pop(broker.name, None)
 
     def watch(self, needed: dict[str, BrokerRef]) -> None:
-        """Once a heartbeat: watch those whose failure would have to be mended, and those that something was sent to."""
+        """Watch the `needed` brokers, whose failure would need repair, and those that frames were sent to. Call this
+        once per heartbeat."""
         addressed, self._addressed = self._addressed, {}
         self.detector.tick(needed.values(), addressed.values())

@@ -1,4 +1,5 @@
-"""What the overlay's machines may do to the world: send, and be woken. One port a broker."""
+"""The interface between the overlay's state machines and the world: send frames, and set timers. One port per
+broker."""
 
 from __future__ import annotations
 
@@ -10,31 +11,31 @@ from saps.overlay.frames.calls import Body, Result
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder
 
 Handlers = dict[type[Frame], Callable[[BrokerRef, Any], None]]
-"""By kind of frame: what takes it, with its sender."""
+"""The handler of each type of frame, called with sender and frame."""
 Bodies = dict[type[Body], Callable[[Any, list[Key]], Iterable[Result]]]
-"""By kind of body of a range call: what runs it at own keys."""
+"""The function that runs each type of range-call body, called with the body and this broker's keys in the range."""
 
 
 class Port(Protocol):
-    """Given to each machine of a broker. The node (`saps.overlay.node`) implements it."""
+    """The port given to each machine of a broker; implemented by `saps.overlay.node_port`."""
 
     me: BrokerRef
     order: KeyOrder
     grace: float
-    """Seconds by which two brokers' discoveries of the same crash may lie apart."""
+    """Longest time between two brokers' detections of the same crash, in seconds."""
 
     @property
     def now(self) -> float:
-        """Seconds, monotonic."""
+        """The time in seconds of a monotonic clock."""
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
-        """Queue a frame for a broker (this one included)."""
+        """Queue a frame for a broker; it may be this broker itself."""
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Run `action` in `delay` seconds."""
 
     def lost(self, broker: BrokerRef) -> bool:
-        """True while the broker is taken for dead, or an older life of it is meant."""
+        """Return whether the broker is declared dead, or the reference names a superseded incarnation."""
 
     def reachable(self, broker: BrokerRef) -> bool:
-        """False while the broker is dead or suspected."""
+        """Return False while the broker is declared dead or suspected."""

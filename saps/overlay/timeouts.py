@@ -1,4 +1,4 @@
-"""Many waits of the same length on one timer: nearly all are over long before, and then they cost no wake-up."""
+"""Runs many timeouts of the same length on one timer. Nearly all end long before they expire; those cost no wake-up."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from saps.overlay.port import Port
 
 
 class Waiting(Protocol):
-    """Something that is waited for."""
+    """An item with a timeout."""
 
     @property
     def over(self) -> bool:
-        """It need not be waited for any more."""
+        """Whether the item needs no timeout any more."""
 
 
 W = TypeVar("W", bound=Waiting)
 
 
 class SharedTimeout(Generic[W]):
-    """Whatever is not over `seconds` after it was added is handed to `late`."""
+    """Calls `late` with each item that is not over `seconds` after it was added."""
 
     def __init__(self, port: Port, seconds: float, late: Callable[[W], None]) -> None:
         self._port = port
@@ -31,7 +31,7 @@ class SharedTimeout(Generic[W]):
         self._armed = False
 
     def add(self, what: W) -> None:
-        """Begin to wait."""
+        """Start the timeout of an item."""
         self._waiting.append((self._port.now + self.seconds, what))
         if not self._armed:
             self._arm(self.seconds)

@@ -1,4 +1,4 @@
-"""The clock of one broker's machines, and what they want done later."""
+"""The clock and the timers of one broker's state machines."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ class Timers:
     """All timers of one broker, the earliest first. Nothing runs by itself: the driver comes back at `deadline`."""
 
     def __init__(self, clock: Callable[[], float], nearer: Action) -> None:
-        """`clock` gives seconds, monotonic. `nearer` is told when `deadline` comes nearer."""
+        """`clock` returns monotonic seconds. `nearer` is called when `deadline` becomes earlier."""
         self._clock = clock
         self._nearer = nearer
         self._queue: list[tuple[float, int, Action]] = []
         self._serial = 0
         self.deadline = math.inf
-        """When the first of them is due."""
+        """When the first timer is due, in seconds of the clock; infinite without timers."""
         self.epoch = 0.0
-        """What is to be added to the clock for the seconds since the epoch; the driver sets it, by its machine's
-        clock."""
+        """Seconds to add to the clock to get the seconds since the epoch. The driver sets it by its machine's clock."""
 
     def wall(self) -> float:
-        """Seconds since the epoch, as far as this broker knows."""
+        """Return the time of day as this broker knows it, in seconds since the epoch."""
         return self._clock() + self.epoch
 
     def after(self, delay: float, action: Action) -> None:
-        """Have it done in `delay` seconds."""
+        """Run `action` once in `delay` seconds."""
         self._serial += 1
         when = self._clock() + delay
         heappush(self._queue, (when, self._serial, action))
@@ -38,18 +37,19 @@ class Timers:
             self._nearer()
 
     def every(self, interval: float, action: Action) -> None:
-        """Have it done once in each interval."""
+        """Run `action` repeatedly, `interval` seconds after the previous run, also if a run raises."""
 
         def again() -> None:
             try:
                 action()
-            finally:  # a fault ends this round, not all that follow
+            finally:  # an exception must not end all later rounds
                 self.every(interval, action)
 
         self.after(interval, again)
 
     def due(self) -> Iterator[Action]:
-        """What is to be done now. After a fault in one of them a new call goes on with the next."""
+        """Yield the actions that are due; the caller must run each. After an exception in one, a new call continues
+        with the next."""
         while self.deadline <= self._clock():
             _, _, action = heappop(self._queue)
             self.deadline = self._queue[0][0] if self._queue else math.inf

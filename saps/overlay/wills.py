@@ -1,9 +1,10 @@
-"""Wills that outlive their broker (MQTT 5.0, sections 3.1.2.5 and 3.1.3.2.2).
+"""Keeps wills that outlive their broker (MQTT 5.0, sections 3.1.2.5 and 3.1.3.2.2).
 
-A broker entrusts the wills of its clients to `GUARDIANS` others, neighbours of its in the overlay, which watch it
-anyway. When it dies the first guardian asks all brokers whether one of them has the client now, and publishes the will
-if none has, after the will's delay. The second guardian does so if the first one dies before it has said that it is
-done.
+1. A broker sends the wills of its clients to `GUARDIANS` other brokers: its neighbours in the overlay, which watch it
+   anyway.
+2. When the broker dies, the first guardian waits for the delay of each will. Then it asks all brokers whether the
+   client is connected to one of them, and publishes the will if not.
+3. The second guardian does so if the first one dies before it has reported the will as settled (`Mourned`).
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 
 MOST = 1 << 18
-"""Wills of one broker that are kept: more than it may have sessions."""
+"""Most wills accepted from one broker: more than it may have sessions."""
 GUARDIANS = 2
-"""Brokers that keep the wills of one: they are published if all but one of these crash with it. More cost a frame each
-for each client that connects with a will."""
+"""Guardians of a broker. Its wills are published even if all guardians but one crash with it. Each guardian costs one
+frame for each client that connects with a will."""
 LEFT = 10.0
-"""Seconds that the clients of a broker that leaves in order get to connect to another one before their wills are
+"""Seconds for which the clients of a broker that leaves in order may connect elsewhere before their wills are
 published."""
 RESEND = 0.2
-"""Seconds between two looks whether a guardian whose link broke can be reached again."""
+"""Interval between two checks whether a guardian is reachable again after its link broke, in seconds."""
 LOOK = 5.0
-"""Seconds between two looks whether there are enough guardians."""
+"""Interval between two checks whether there are enough guardians, in seconds."""
 
 
 class _Ward:
@@ -40,17 +41,17 @@ class _Ward:
 
     def __init__(self) -> None:
         self.guardians: list[BrokerRef] = []
-        """In the order in which they are to publish."""
+        """Guardians of the broker; the first of them that is alive publishes."""
         self.wills: dict[str, Will] = {}
-        """By client."""
+        """The broker's wills by client."""
         self.orphaned = False
-        """The broker has died, or left."""
+        """Whether the broker has died or left."""
         self.patience = 0.0
-        """Seconds that each of its clients gets at least."""
+        """Shortest delay of its wills, in seconds."""
 
 
 class Wills:
-    """The wills one broker entrusts to others, and those it guards."""
+    """The wills that one broker sends to guardians, and those that it guards for others."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Wills:
         candidates: Callable[[], Iterable[BrokerRef]],
         local: Local,
     ) -> None:
-        """`candidates`: brokers that may be guardians, the best ones first."""
+        """`candidates` returns brokers that may be guardians, the best first."""
         self._port = port
         self._calls = calls
         self._candidates = candidates
@@ -69,12 +70,13 @@ class Wills:
         self._guardians: list[BrokerRef] = []
         self._wards: dict[BrokerRef, _Ward] = {}
         self.published = 0
-        """Wills of other brokers' clients published here."""
+        """Wills of other brokers' clients published here since the start."""
 
     # --- the broker of the clients ----------------------------------------------------------------------------------
 
     def expect_acknowledgement(self, client: str, message: Message | None, delay: float) -> None:
-        """The will of a client from now on, None for none, and the seconds it is to wait."""
+        """Replace the will of a client at the guardians. `message` None removes it; `delay` is the will delay in
+        seconds."""
         if message is None:
             if (known := self._own.pop(client, None)) is not None:
                 for guardian in self._guardians:
@@ -87,11 +89,11 @@ class Wills:
                 self._port.send(guardian, Guard([will], self._guardians, False))
 
     def look(self) -> None:
-        """See that there are enough guardians."""
+        """Check that there are enough guardians; call this every `LOOK` seconds."""
         self._review()
 
     def _review(self) -> bool:
-        """Choose guardians for those that are lost. True if there was a change, and all have been told everything."""
+        """Replace lost guardians. Returns True if there was a change; then all guardians have been sent all wills."""
         if not self._own:
             return False
         staying = [guardian for guardian in self._guardians if not self._port.lost(guardian)]
@@ -107,7 +109,7 @@ class Wills:
         return True
 
     def send_all(self) -> None:
-        """Tell the guardians everything once more: they may have missed something."""
+        """Send all wills to the guardians again, as they may have missed some."""
         if self._own:
             for guardian in self._guardians:
                 self._port.send(guardian, Guard(list(self._own.values()), self._guardians, True))
@@ -148,7 +150,8 @@ class Wills:
                 del self._wards[broker]
 
     def watched(self) -> dict[str, BrokerRef]:
-        """The brokers whose failure must be noticed here: wards, and other guardians of those that died."""
+        """Return the brokers whose failure must be detected here, by name: wards, and the other guardians of wards that
+        died."""
         found = {}
         for broker, ward in self._wards.items():
             for ref in ward.guardians if ward.orphaned else (broker,):
@@ -157,11 +160,11 @@ class Wills:
         return found
 
     def died(self, broker: BrokerRef) -> None:
-        """A broker was given up: a ward, or a guardian, of others or of this broker."""
+        """Handle the death of a broker: it may be a ward, a guardian of this broker, or another guardian of a ward."""
         self._gone(broker, 0.0)
 
     def left(self, broker: BrokerRef) -> None:
-        """A broker has left in order: its clients get some time to connect elsewhere."""
+        """Handle the Leave of a broker. Its clients get `LEFT` seconds to connect elsewhere."""
         self._gone(broker, LEFT)
 
     def _gone(self, broker: BrokerRef, patience: float) -> None:
@@ -175,7 +178,7 @@ class Wills:
         self.look()
 
     def _mourn(self, broker: BrokerRef, ward: _Ward) -> None:
-        """If it is this guardian's turn, see to each will after its delay."""
+        """Handle each will after its delay, if this broker is the first guardian alive."""
         first = next((ref for ref in ward.guardians if not self._port.lost(ref)), None)
         if first != self._port.me:
             return
@@ -186,7 +189,7 @@ class Wills:
             self._port.after(delay, lambda wills=wills: self._ask(broker, ward, wills))  # type: ignore[misc]
 
     def _ask(self, broker: BrokerRef, ward: _Ward, wills: list[Will]) -> None:
-        """Has one of the clients come back?"""
+        """Ask all brokers for the clients of these wills, and publish the wills of those that are not connected."""
         if self._wards.get(broker) is not ward:
             return
 
@@ -214,7 +217,7 @@ class Wills:
     # --- links that break ---------------------------------------------------------------------------------------
 
     def link_down(self, peer: BrokerRef) -> None:
-        """What was sent to a guardian may be lost."""
+        """Handle the loss of a link to a guardian: frames sent to it may be lost, so all wills are sent again."""
         if peer in self._guardians:
             self._port.after(RESEND, lambda: self._resend(peer))
 
