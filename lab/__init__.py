@@ -1,4 +1,4 @@
-"""A network to try things in, on one machine: hosts in network namespaces, Open vSwitch switches between them.
+"""A test network on one machine: hosts in network namespaces, joined by Open vSwitch switches.
 
 ::
 
@@ -9,9 +9,9 @@
             ...
         print((lab.counters() - before).inter_cluster)
 
-From outside to inside: `Lab` is what one uses; `build` makes and clears away, along the lines of `plan` (pure), for a
-topology from `topologies` (pure); `openvswitch` is the switches, `namespace` the door to a host, `counters` what
-crossed the links; `state` is how another process finds a lab, `commands` runs the system's programs.
+Callers use `Lab`. `build` makes a lab and clears it away, by the commands of `plan` (pure), for a topology from
+`topologies` (pure). `openvswitch` runs the switches, `namespace` opens sockets and processes on a host, and `counters`
+reads the traffic of the links. Other processes find a lab by its `state`; `commands` runs the system's programs.
 """
 
 from lab.commands import obstacle

@@ -1,7 +1,7 @@
-"""Building a lab and clearing one away.
+"""Builds a lab and clears it away.
 
-`build` needs the lab's state on disk and the lock held. Whatever stops it, `clear` takes away all that is there of the
-lab, without knowing how far it got: everything made is named after the lab or is inside something that is.
+`build` needs the lab's state on disk and the lock held. If it stops anywhere, `clear` removes all parts of the lab,
+without knowing how far it got. Every part is named after the lab, or is inside a part that is.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from saps.ofm.switch.topologies import SWITCHES, Host, Topology
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL for processes still in the lab when it is cleared away."""
 DEATH = 10.0
-"""Seconds a killed process is given to be gone."""
+"""Most seconds to wait for killed processes to end."""
 _FLAGS, _ETHTOOL = 0x8913, 0x8946
 _RUNNING = 0x40
 _SET_TX_CHECKSUM = 0x17
 
 
 def build(state: State, folder: Path, lock: int) -> None:
-    """Builds the lab, of which there is nothing yet: when this returns, every port has its carrier, and every switch
-    knows where every host is.
+    """Build the lab, of which nothing exists yet. Afterwards every port has its carrier, and every switch knows the
+    port of every host.
 
-    Raises `LabError`, and `KeyboardInterrupt` at a checkpoint; then `clear` is due."""
+    Raises `LabError`, and `KeyboardInterrupt` at a checkpoint; the caller must then call `clear`."""
     topology = state.planned()
     commands = Commands(lock)
     spaces = members(state.name, topology, folder)
@@ -62,21 +62,21 @@ def build(state: State, folder: Path, lock: int) -> None:
 
 
 def members(lab: str, topology: Topology, folder: Path) -> dict[str, Namespace]:
-    """The namespaces of a lab by member: `SWITCHES`, and each host's name."""
+    """Return the namespaces of a lab by member: `SWITCHES` and each host's name."""
     variables = environment(folder / "ovs")
     names = (SWITCHES, *(host.name for host in topology.hosts))
     return {name: Namespace(plan.namespace(lab, name), variables) for name in names}
 
 
 def _sysctl(interface: str, **values: int) -> None:
-    """Sets IPv6 options where the calling thread is; a kernel without IPv6 needs none."""
+    """Set IPv6 options in the calling thread's namespace. A kernel without IPv6 needs none."""
     for name, value in values.items():
         with suppress(FileNotFoundError):
             Path(f"/proc/sys/net/ipv6/conf/{interface}/{name}").write_text(str(value))
 
 
 def _without_ipv6(space: Namespace) -> None:
-    """Interfaces made from now on are silent: with IPv6 each would send some seven packets nobody asked for."""
+    """Disable IPv6 on interfaces made from now on. With IPv6 each would send about seven packets by itself."""
     with space.inside():
         _sysctl("default", disable_ipv6=1, accept_ra=0, router_solicitations=0)
 
@@ -90,7 +90,7 @@ def _set_up_host(commands: Commands, space: Namespace, host: Host, topology: Top
 
 
 def offload_nothing(interface: str) -> None:
-    """The kernel fills in checksums itself: neither a veth pair nor a userspace datapath adds them later."""
+    """Have the kernel compute checksums, because neither a veth pair nor a userspace datapath adds them later."""
     value = array.array("B", struct.pack("II", _SET_TX_CHECKSUM, 0))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         request = struct.pack("16sP", interface.encode(), value.buffer_info()[0]).ljust(40, b"\0")
@@ -98,7 +98,7 @@ def offload_nothing(interface: str) -> None:
 
 
 def _running(interfaces: Iterable[str]) -> bool:
-    """Whether all these interfaces have a carrier, where the calling thread is."""
+    """Return whether all these interfaces, in the calling thread's namespace, have a carrier."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         return all(
             struct.unpack_from("H", fcntl.ioctl(control, _FLAGS, name.encode().ljust(40, b"\0")), 16)[0] & _RUNNING
@@ -123,9 +123,9 @@ def _wait_for_carrier(spaces: Mapping[str, Namespace], topology: Topology) -> No
 
 
 def announce(spaces: Mapping[str, Namespace], topology: Topology) -> None:
-    """Every host announces its address (RFC 5227, 2.3), so that no switch floods what is meant for one host.
+    """Have every host announce its address (RFC 5227, 2.3), so that no switch floods unicast packets.
 
-    Returns when all announcements have reached all hosts. Raises `LabError` if they do not."""
+    Waits until all announcements have reached all hosts. Raises `LabError` if they do not."""
     read = reader(topology, spaces[SWITCHES])
     before = read()
     for host in topology.hosts:
@@ -140,28 +140,28 @@ def announce(spaces: Mapping[str, Namespace], topology: Topology) -> None:
 
 
 def announcement(host: Host) -> bytes:
-    """An ARP announcement as an Ethernet frame."""
+    """Return a host's ARP announcement as an Ethernet frame."""
     mac, ip = bytes.fromhex(host.mac.replace(":", "")), socket.inet_aton(host.ip)
     return b"\xff" * 6 + mac + struct.pack("!HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + ip
 
 
 def namespaces(lab: str) -> list[str]:
-    """The namespaces there are that belong, by their names, to a lab."""
+    """Return the existing namespaces that belong to a lab by their names, sorted."""
     prefix = plan.namespace(lab, "")
     return sorted(entry.name for entry in os.scandir(NAMED) if entry.name.startswith(prefix)) if NAMED.is_dir() else []
 
 
 def clear(state: State, folder: Path, lock: int) -> None:
-    """Takes away what there is of a lab: processes, interfaces, namespaces, files. What is not there is no fault."""
+    """Remove the processes, interfaces, namespaces and files of a lab. Missing parts are no error."""
     switches = plan.namespace(state.name, SWITCHES)
     names = namespaces(state.name)
-    # The hosts' processes first: a broker that leaves in order needs the network for that.
+    # The hosts' processes end first, because a broker needs the network to leave in order.
     for part in [name for name in names if name != switches], [switches]:
         end_processes(part, signal.SIGTERM, GRACE)
         end_processes(part, signal.SIGKILL, DEATH)
     commands = Commands(lock)
     if switches in names:
-        # A socket may keep a namespace alive after its name is gone; its interfaces must not depend on that.
+        # A socket may keep a namespace alive after its name is gone, so its interfaces are deleted explicitly.
         with suppress(LabError):
             commands.run("ip", "-n", switches, "link", "delete", "group", str(plan.GROUP))
     if names:

@@ -1,6 +1,6 @@
-"""The command `saps lab`: build a lab, run programs in it, look at it, disturb it, take it down.
+"""The command `saps lab`: builds a lab, runs programs in it, shows it, disturbs it, and takes it down.
 
-Exit status: that of the program for `run`, 0 if done, 2 with one line on standard error if not.
+Exit status: that of the program for `run`; otherwise 0 if done, or 2 with one line on standard error if not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MINE = "saps"
 
 
 class Change(StrEnum):
-    """What can be done to a link."""
+    """The changes that can be made to a link."""
 
     UP = "up"
     DOWN = "down"
@@ -47,7 +47,7 @@ class Change(StrEnum):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Faults a user can mend become one line and exit status 2; SIGTERM clears away like Ctrl-C."""
+    """Turn errors that a user can mend into one line and exit status 2. SIGTERM clears away as Ctrl-C does."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
@@ -112,7 +112,9 @@ def up(
 
 
 def _described(topology: str) -> str:
-    """The text of a topology: the file's, if there is one of that name."""
+    """Return the text of a topology: that of the file if `topology` names one, else `topology` itself.
+
+    Raises `LabError` for an unreadable file."""
     path = Path(topology)
     try:
         return path.read_text() if path.is_file() else topology
@@ -139,7 +141,7 @@ def run(
         lab = _standing(name, directory)
         space = lab.switches if where == SWITCHES else lab.host(where)
         space.enter()
-        # What a handler or a buffer of ours holds is lost in exec; a fresh program starts with neither.
+        # exec discards buffered output, so it is flushed before, and keeps ignored signals, so they get defaults.
         sys.stdout.flush()
         for number in (signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)

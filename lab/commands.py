@@ -1,4 +1,4 @@
-"""Running the system's programs for the lab, and telling why there can be no lab here."""
+"""Runs the system's programs for the lab, and checks whether a lab is possible here."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PROGRAMS = {
     "ip": "iproute2", "tc": "iproute2", "ovs-vswitchd": "openvswitch-switch", "ovsdb-server": "openvswitch-switch",
     "ovs-vsctl": "openvswitch-switch", "ovs-ofctl": "openvswitch-switch", "ovsdb-tool": "openvswitch-switch",
 }  # fmt: skip
-"""What the lab runs, and the Debian package that has it."""
+"""The programs that the lab runs, each with its Debian package."""
 
 
 def obstacle() -> str | None:
-    """Why no lab can be built here, with the remedy, in one line; None if nothing is in the way."""
+    """Return why no lab can be built here, with the remedy, in one line, or None if a lab is possible."""
     if os.geteuid() != 0:
         return "the lab makes network namespaces and needs root: run it with sudo"
     missing = sorted({package for program, package in _PROGRAMS.items() if shutil.which(program, path=_PATH) is None})
@@ -37,21 +37,22 @@ def obstacle() -> str | None:
 
 
 class Commands:
-    """Runs programs and reports their failures as `LabError`; each inherits the descriptor `lock`, if there is one.
+    """Runs programs, and reports their failures as `LabError`. Each inherits the descriptor `lock`, if it is given.
 
-    They are in process groups of their own: Ctrl-C reaches this process, which then clears away, and not them."""
+    The programs have process groups of their own, so that Ctrl-C reaches only this process, which then clears away."""
 
     def __init__(self, lock: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self._inherited = () if lock is None else (lock,)
         self._environment = dict(os.environ) | {"PATH": _PATH, "LC_ALL": "C"} | dict(environment or {})
 
     def run(self, *command: str, text: str = "") -> str:
-        """What the program printed. Raises `LabError` if its status is not 0."""
+        """Run a program with `text` as its input, and return its output. Raises `LabError` if its status is not 0."""
         done = self._run(command, text, self._inherited)
         return done.stdout
 
     def daemon(self, *command: str) -> None:
-        """Starts a program that detaches itself when it is ready. It outlives us, so it does not inherit the lock."""
+        """Start a program that detaches itself when it is ready. It outlives this process, so it does not inherit the
+        lock. Raises `LabError`."""
         self._run(command, "", ())
 
     def _run(self, command: Sequence[str], text: str, inherited: tuple[int, ...]) -> subprocess.CompletedProcess[str]:
@@ -71,13 +72,13 @@ class Commands:
         return done
 
     def ip(self, lines: Iterable[str], namespace: str | None = None) -> None:
-        """Runs `ip` commands as one batch, in `namespace` if one is named; it stops at the first that fails."""
+        """Run `ip` commands as one batch, in `namespace` if it is given. Raises `LabError` at the first that fails."""
         where = [] if namespace is None else ["-n", namespace]
         self.run("ip", *where, "-batch", "-", text="".join(f"{line}\n" for line in lines))
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = 10.0) -> None:
-    """Returns when `condition` holds, which the kernel tells nobody: it is asked every 5 ms.
+    """Wait until `condition` holds. It is polled every 5 ms, because the kernel notifies nobody.
 
     Raises `LabError`, naming `what`, after `patience` seconds."""
     deadline = time.monotonic() + patience

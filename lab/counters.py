@@ -1,6 +1,7 @@
-"""What crossed each link, from the kernel's counters of the switch ports: exact, immediate, and no switch is asked.
+"""Counts the traffic of each link by the kernel's counters of the switch ports: exact, immediate, and without switches.
 
-Bytes are Ethernet frames without the check sequence. A snapshot costs one read of a file, whatever the number of links.
+Bytes are those of Ethernet frames without the check sequence. A snapshot costs one read of a file for any number of
+links.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from saps.ofm.switch.topologies import Host, Link, Topology
 
 
 class Traffic(NamedTuple):
-    """Packets, and their bytes."""
+    """A number of packets, and their bytes."""
 
     packets: int = 0
     bytes: int = 0
 
 
 def total(parts: Iterable[Traffic]) -> Traffic:
-    """The sum of several counts."""
+    """Return the sum of several counts."""
     packets = size = 0
     for part in parts:
         packets += part.packets
@@ -30,7 +31,7 @@ def total(parts: Iterable[Traffic]) -> Traffic:
 
 
 class Counters:
-    """A snapshot: what every switch port has sent and received so far. ``later - earlier`` is what came between."""
+    """A snapshot of the traffic that every switch port has sent and received. ``later - earlier`` is the difference."""
 
     def __init__(self, topology: Topology, sent: Mapping[str, Traffic], received: Mapping[str, Traffic]) -> None:
         self._topology = topology
@@ -43,38 +44,39 @@ class Counters:
         )
 
     def across(self, a: str, b: str, number: int = 1) -> Traffic:
-        """What switch `a` sent to its neighbour `b`, over the link of that number. Raises `KeyError`."""
+        """Return the traffic from switch `a` to its neighbour `b` over the link of that number. Raises `KeyError`."""
         link = self._topology.link(a, b, number)
         return self._sent[link.name if link.a == a else link.reverse]
 
     def to_host(self, name: str) -> Traffic:
-        """What its switch sent to a host. Raises `KeyError`."""
+        """Return the traffic to a host from its switch. Raises `KeyError`."""
         return self._sent[name]
 
     def from_host(self, name: str) -> Traffic:
-        """What a host sent to its switch. Raises `KeyError`."""
+        """Return the traffic from a host to its switch. Raises `KeyError`."""
         return self._received[name]
 
     def links(self) -> Iterator[tuple[Link, Traffic, Traffic]]:
-        """Every link between switches: from `a` to `b`, and from `b` to `a`."""
+        """Yield every link between switches, with its traffic from `a` to `b` and from `b` to `a`."""
         for link in self._topology.links:
             yield link, self._sent[link.name], self._sent[link.reverse]
 
     def hosts(self) -> Iterator[tuple[Host, Traffic, Traffic]]:
-        """Every host: what it sent, and what it was sent."""
+        """Yield every host, with the traffic from it and to it."""
         for host in self._topology.hosts:
             yield host, self._received[host.name], self._sent[host.name]
 
     @property
     def inter_cluster(self) -> Traffic:
-        """Everything, both ways, on links that join clusters, or a cluster and a switch between clusters.
+        """The traffic, both ways, on links that join clusters, or a cluster and a switch between clusters.
 
-        A packet counts on each such link it crosses: twice from one cluster to another through the core of a tree."""
+        A packet counts on each of these links that it crosses: twice on its way between clusters through the core of a
+        tree."""
         return total(part for link, *both in self.links() if link.inter_cluster for part in both)
 
     @property
     def intra_cluster(self) -> Traffic:
-        """Everything on the other links between switches, both directions."""
+        """The traffic, both ways, on the other links between switches."""
         return total(part for link, *both in self.links() if not link.inter_cluster for part in both)
 
 
@@ -86,7 +88,7 @@ def _difference(later: Mapping[str, Traffic], earlier: Mapping[str, Traffic]) ->
 
 
 def parse(text: str) -> tuple[dict[str, Traffic], dict[str, Traffic]]:
-    """Received and sent by interface, from the text of ``/proc/net/dev`` (proc_net_dev(5))."""
+    """Parse the text of ``/proc/net/dev`` (proc_net_dev(5)). Returns received and sent traffic by interface."""
     received, sent = {}, {}
     for line in text.splitlines()[2:]:
         name, _, counts = line.partition(":")
@@ -97,7 +99,7 @@ def parse(text: str) -> tuple[dict[str, Traffic], dict[str, Traffic]]:
 
 
 def reader(topology: Topology, switches: Namespace) -> Callable[[], Counters]:
-    """A function that takes a snapshot each time it is called."""
+    """Return a function that takes a snapshot at each call."""
     wanted = {name for link in topology.links for name in (link.name, link.reverse)}
     wanted |= {host.name for host in topology.hosts}
 

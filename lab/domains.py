@@ -1,4 +1,5 @@
-"""Two OpenFlow domains on one machine: two labs with switches, a controller and an OFGate each, one mesh over both.
+"""Two OpenFlow domains on one machine: two labs, each with switches, a controller and an OFGate, and one mesh over
+both.
 
 ::
 
@@ -6,9 +7,9 @@
         domains.exploit(["alert/fire"])
         print(domains.way.across())
 
-All that joins them is the IP way between two routers (`lab.way`): neither controller sees the other's switches,
-and no tree crosses it. Each domain is a cluster path, and has a core switch, where its router is, and edge switches,
-clusters of their own below it, with a broker on each host.
+Only the IP way between two routers (`lab.way`) joins the domains: neither controller sees the other's switches, and no
+tree crosses the way. Each domain is a cluster path. It has a core switch with the router, and edge switches, which are
+clusters below the path, with a broker on each host.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from lab.way import Way
 from saps.ofm.switch.topologies import Topology, from_toml
 
 NETWORKS = (77, 87)
-"""Second bytes of the two data networks."""
+"""Second byte of the addresses of each data network."""
 ROUTER = "c1b1"
-"""The host of each domain that has no broker."""
+"""The host of each domain that is its router and has no broker."""
 
 
 def domain(name: str, network: int, clusters: int = 2, brokers: int = 1) -> Topology:
-    """The switches and hosts of a domain: its router, and `brokers` hosts in each of `clusters` clusters."""
+    """Return the topology of a domain: its router, and `brokers` hosts in each of `clusters` clusters."""
     edges = range(1, clusters + 1)
     links = ", ".join(f'["core", "s{edge}"]' for edge in edges)
     lines = [f"network = {network}", f"links = [{links}]", "[switches]", f'core = {{ cluster = "{name}", hosts = 1 }}']
@@ -42,7 +43,9 @@ def domain(name: str, network: int, clusters: int = 2, brokers: int = 1) -> Topo
 
 
 class TwoDomains:
-    """Both domains with everything in them, up inside the block. Raises `LabError` if something does not start."""
+    """Both domains with all their programs, which run inside the block.
+
+    Entering the block raises `LabError` if a program does not start."""
 
     def __init__(
         self,
@@ -55,17 +58,18 @@ class TwoDomains:
         name: str | None = None,
         directory: Path = DIRECTORY,
     ) -> None:
-        """`clusters` in each domain with `brokers` each; `settings` and `management`: see `Mesh`. `name` begins the
-        names of the labs."""
+        """Each domain has `clusters` clusters with `brokers` brokers each; see `Mesh` for `settings` and `management`.
+
+        `name` begins the names of the labs; None: the process id names them."""
         self.names = names
         label = f"lab{os.getpid()}" if name is None else name
         self.labs = {
             place: Lab(domain(place, network, clusters, brokers), name=f"{label}-{network}", directory=directory)
             for place, network in zip(names, NETWORKS, strict=True)
         }
-        """By domain."""
+        """Lab of each domain."""
         self.meshes: dict[str, Mesh] = {}
-        """By domain; together they are one mesh."""
+        """Brokers of each domain; together they are one mesh."""
         self.way = Way(self.labs[names[0]], self.labs[names[1]], (ROUTER, ROUTER))
         self._settings, self._management = settings, management
         self._stack = ExitStack()
@@ -98,14 +102,15 @@ class TwoDomains:
         self._stack.close()
 
     def exploit(self, topics: Iterable[str]) -> None:
-        """Have OFGate of each domain use OFM for these topics: in each they must have subscribers. Returns when all
-        trees are there. Raises `LabError`."""
+        """Have each domain's OFGate use OFM for these topics, and wait until all trees are constructed.
+
+        The topics must have subscribers in each domain. Raises `LabError`."""
         wanted = list(topics)
         for mesh in self.meshes.values():
             mesh.exploit(wanted)
 
     def counts(self) -> dict[str, dict[str, Any]]:
-        """What each broker counts (`saps ofgate`, order `brokers`), by name. Raises `LabError`."""
+        """Return the counts of each broker (`saps ofgate`, order `brokers`), by name. Raises `LabError`."""
         found = {}
         for place, mesh in self.meshes.items():
             for each in mesh.order("brokers"):
@@ -114,15 +119,15 @@ class TwoDomains:
         return found
 
     def brokers(self) -> Iterator[tuple[str, str]]:
-        """Each broker's domain and host."""
+        """Yield each broker's domain and host."""
         for place, mesh in self.meshes.items():
             yield from ((place, host) for host in mesh.hosts)
 
     def failed(self) -> list[str]:
-        """A line for each program that has ended unasked."""
+        """Return a text for each program that has ended by itself."""
         return [line for mesh in self.meshes.values() for line in mesh.failed()]
 
     def check(self) -> None:
-        """Raises `LabError` if a program has ended unasked."""
+        """Raise `LabError` if a program has ended by itself."""
         if failed := self.failed():
             raise LabError("\n".join(failed))

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM while a lab is being built or cleared away: they take effect where it can be left, not anywhere.
+"""Defers Ctrl-C and SIGTERM, while a lab is built or cleared away, to points where the work can stop.
 
-An exception between two lines that belong together, such as making a folder and noting that it was made, is what leaves
-traces. So inside `deferred` a signal is only noted, and `checkpoint` raises it.
+An exception between two lines that belong together, such as making a folder and noting it, would leave traces. Inside
+`deferred` a signal is therefore only noted, and `checkpoint` raises it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _noted: list[int] = []
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Signals that come in the block take their usual effect after it, or at its next `checkpoint`.
+    """Defer signals that come in the block to its next `checkpoint`, or to its end.
 
-    Only the main thread ever handles signals; in any other this does nothing."""
+    Only the main thread handles signals; in any other thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -41,6 +41,6 @@ def _note(number: int, _frame: FrameType | None) -> None:
 
 
 def checkpoint() -> None:
-    """Raises `KeyboardInterrupt` if a signal has been noted: here the work can be given up."""
+    """Raise `KeyboardInterrupt` if a signal has been noted. Call it where the work can be given up."""
     if _noted and threading.current_thread() is threading.main_thread():
         raise KeyboardInterrupt

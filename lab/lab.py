@@ -1,4 +1,4 @@
-"""A lab that stands: its members, its counters, and ways to disturb it."""
+"""The lab: builds and takes down a test network, gives access to its members and counters, and disturbs it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from lab.state import (
 from saps.ofm.switch.topologies import SWITCHES, Link, Switch, Topology
 
 Endpoint = tuple[str, int]
-"""A host and a port."""
+"""Host and port of a controller."""
 
 
 class Lab:
     """Hosts in network namespaces, joined by Open vSwitch switches.
 
-    As a context manager it ends with the block, or at the latest when its process does and anyone next calls `up` or
-    `down`; between `up` and `down` it stays, and `open` finds it from any process. Needs root: see `obstacle`.
+    As a context manager a lab ends with the block. If its process is killed, the next `up` or `down` of any lab clears
+    it away. A lab made by `up` stays until `down`, and any process finds it by `open`. Labs need root: see `obstacle`.
 
-    ``controller`` is where the switches look for their OpenFlow controller, or several of them, as seen from the
-    switches' namespace.
-    Start it there (``lab.switches.popen``), or listen there from this process (``lab.switches.listen``). From there all
-    hosts are reachable at their management addresses, and from the hosts it is at `MANAGEMENT_GATE`. Until it connects,
-    and after it is gone, the switches go on with the flow entries they have; the first one sends everything `NORMAL`.
+    ``controller`` is the address of the switches' OpenFlow controller, or of several, as seen from the switches'
+    namespace. Start the controller there (``lab.switches.popen``), or listen there from this process
+    (``lab.switches.listen``). From there all hosts are reachable at their management addresses, and the hosts reach it
+    at `MANAGEMENT_GATE`. Without a connected controller the switches keep their flow entries; the first one sends
+    everything `NORMAL`.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class Lab:
         directory: Path = DIRECTORY,
         ipv6: bool = False,
     ) -> None:
-        """`topology` is one word (``tree:4x2``), a TOML document, or a value. Without `name` the process names the lab.
+        """`topology` is one word (``tree:4x2``), a TOML document, or a value. Without `name` the process id names it.
 
-        Raises `TopologyError`; `LabError` for a name that cannot be."""
+        `directory` keeps the state of labs. With `ipv6` the hosts have IPv6 addresses on the data network as well.
+        Raises `TopologyError`, and `LabError` for an invalid name."""
         self.topology = topology_of(topology) if isinstance(topology, str) else topology
         self.name = checked_name(f"lab{os.getpid()}" if name is None else name)
         self._directory = directory
@@ -71,7 +72,7 @@ class Lab:
 
     @classmethod
     def open(cls, name: str, directory: Path = DIRECTORY) -> Lab:
-        """A lab that some process has built. Raises `LabError` if none of that name stands complete."""
+        """Return a lab that any process has built. Raises `LabError` if there is no complete lab of that name."""
         state = load(directory, checked_name(name))
         if state is None or not state.complete:
             raise LabError(f"there is no lab {name!r}" if state is None else f"lab {name!r} is not complete")
@@ -88,9 +89,9 @@ class Lab:
         self.down()
 
     def up(self) -> None:
-        """Builds it; nothing is left if that fails. Clears away orphans first, of any name.
+        """Build the lab; a failure leaves nothing behind. Orphans of any name are cleared away first.
 
-        Raises `LabError`, also if a lab of this name stands already."""
+        Raises `LabError`, also if a lab of this name is up already."""
         if why := obstacle():
             raise LabError(why)
         built = False
@@ -122,56 +123,55 @@ class Lab:
         self._state.save(self._directory)
 
     def down(self) -> None:
-        """Clears it away, with every process in it. Does nothing if it is not there."""
+        """Clear the lab away with every process in it. Does nothing if the lab is not up."""
         take_down(self.name, self._directory)
 
     @property
     def controller(self) -> str | None:
-        """The target the switches connect to, as Open vSwitch writes it; several are separated by spaces."""
+        """Target that the switches connect to, in Open vSwitch's notation; several are separated by spaces."""
         return self._state.controller
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment in which `ovs-ofctl`, `ovs-vsctl` and `ovs-appctl` speak to this lab's switches."""
+        """Environment in which `ovs-ofctl`, `ovs-vsctl` and `ovs-appctl` address this lab's switches."""
         return self.switches.environment
 
     def host(self, name: str) -> Namespace:
-        """A host's namespace. Raises `LabError` for a name no host has."""
+        """Return a host's namespace. Raises `LabError` for an unknown host."""
         try:
             return self._hosts[name]
         except KeyError:
             raise LabError(f"lab {self.name!r} has no host {name!r}; it has {', '.join(self._hosts)}") from None
 
     def counters(self) -> Counters:
-        """What has crossed each link so far."""
+        """Return a snapshot of the traffic that has crossed each link."""
         return self._read()
 
     def set_controller(self, controller: Endpoint | list[Endpoint] | None) -> None:
-        """Points all switches to another controller, to several, or to none. Their tables stay as they are."""
+        """Connect all switches to another controller, to several, or to none. Their tables stay."""
         self._state.controller = target(controller)
         self._ovs.set_controller(self._state.controller)
         self._state.save(self._directory)
 
     def set_link(self, a: str, b: str, *, up: bool, number: int = 1) -> None:
-        """Takes the carrier from a link between two switches, or gives it back; returns when both have seen it.
-        `number`: which one of parallel links.
+        """Take a link between two switches down or up, and wait until both have seen it.
 
-        Raises `LabError` for switches that are no neighbours."""
+        `number` selects one of parallel links. Raises `LabError` for switches that are no neighbours."""
         link = self._link(a, b, number)
         ends = (link.name, link.reverse)
         Commands().ip([f"link set {ends[0]} {'up' if up else 'down'}"], self.switches.name)
         wait_until(lambda: self._seen(ends) is up, f"link {a}-{b} to go {'up' if up else 'down'}")
 
     def _seen(self, ends: tuple[str, str]) -> bool | None:
-        """How the switches see a link: up, down, or at its two ends differently."""
+        """Return whether the switches see a link as up; None if its two ends differ."""
         states = self._ovs.vsctl("--bare", "--columns=link_state", "list", "Interface", *ends).split()
         return {("up", "up"): True, ("down", "down"): False}.get(tuple(states))  # type: ignore[arg-type]
 
     def set_rate(self, a: str, b: str, bits: int | None, *, latency_ms: int = 50, by_priority: bool = False) -> None:
-        """Limits what switch `a` sends to `b` to `bits` per second (token bucket), or to nothing in particular.
+        """Limit the traffic from switch `a` to `b` to `bits` a second (token bucket), or lift the limit for None.
 
-        Packets that would wait longer than `latency_ms` are dropped. More than 50 ms, or several limited links at
-        once, can cost packets on other links too: all ports share one send buffer. `by_priority`: packets with a
+        Packets that would wait longer than `latency_ms` are dropped. More than 50 ms, or several limited links at once,
+        can lose packets on other links too, because all ports share one send buffer. With `by_priority`, packets with a
         class selector in their DSCP go first. Raises `LabError`."""
         link = self._link(a, b)
         device = link.name if a == link.a else link.reverse
@@ -182,20 +182,22 @@ class Lab:
             commands.run(*tc, *line.split())
 
     def stop_switch(self, name: str) -> None:
-        """Takes a switch out of the network; its links stay, dead. Raises `LabError`."""
+        """Remove a switch from the network; its links stay but carry nothing. Raises `LabError`."""
         self._ovs.remove([self._switch(name)])
 
     def start_switch(self, name: str) -> None:
-        """Puts a stopped switch back as after power-on: tables empty but for `NORMAL`, controller to be found anew."""
+        """Put a stopped switch back as after power-on: its tables have only `NORMAL`, and it looks for its controller.
+
+        Raises `LabError`."""
         self._ovs.add([self._switch(name)], self._state.controller)
 
     def restart_switch(self, name: str) -> None:
-        """Stops and starts a switch: what it had in its tables is gone. Raises `LabError`."""
+        """Stop and start a switch, which loses its tables. Raises `LabError`."""
         self.stop_switch(name)
         self.start_switch(name)
 
     def announce(self) -> None:
-        """Every host tells every switch again where it is; sensible after a `NORMAL` path has changed."""
+        """Have every host announce its place to every switch again. Call it after a `NORMAL` path has changed."""
         announce({SWITCHES: self.switches, **self._hosts}, self.topology)
 
     def _link(self, a: str, b: str, number: int = 1) -> Link:
@@ -213,14 +215,14 @@ class Lab:
 
 
 def target(controller: Endpoint | list[Endpoint] | None) -> str | None:
-    """The addresses of controllers as Open vSwitch writes them, separated by spaces; None if there are none."""
+    """Return controllers' addresses in Open vSwitch's notation, separated by spaces, or None if there are none."""
     several = controller if isinstance(controller, list) else [controller] if controller is not None else []
     written = (f"tcp:[{host}]:{port}" if ":" in host else f"tcp:{host}:{port}" for host, port in several)
     return " ".join(written) or None
 
 
 def sweep(directory: Path, lock: int) -> list[str]:
-    """Clears away the labs nobody builds or uses any more: their process was killed. Gives their names."""
+    """Clear away orphaned labs, whose process was killed, and return their names. The caller holds the `lock`."""
     orphans = [state for state in everything(directory) if state.orphaned]
     for state in orphans:
         clear(state, state.folder(directory), lock)
@@ -228,7 +230,7 @@ def sweep(directory: Path, lock: int) -> list[str]:
 
 
 def take_down(name: str, directory: Path = DIRECTORY) -> list[str]:
-    """Clears away the lab of that name, and all orphans. Gives the names of what was there. Raises `LabError`."""
+    """Clear away the lab of that name and all orphans, and return the names of those found. Raises `LabError`."""
     if why := obstacle():
         raise LabError(why)
     with deferred(), exclusive(directory) as lock:

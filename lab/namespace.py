@@ -1,7 +1,7 @@
-"""Doing something inside a network namespace: open a socket there, start a process there.
+"""Opens sockets and starts processes inside a network namespace.
 
-A socket belongs for ever to the namespace its thread was in when it was made. So one process can hold sockets of many
-hosts, and one event loop can serve them all.
+A socket belongs for ever to the namespace that its thread was in when it was made. So one process can hold sockets of
+many hosts, and one event loop can serve them all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 NAMED = Path("/run/netns")
-"""Where `ip netns` keeps the names."""
+"""Folder in which `ip netns` keeps the names of namespaces."""
 _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,7 +31,7 @@ def _setns(descriptor: int) -> None:
 
 
 class Namespace:
-    """A named network namespace. Making the object makes no namespace and needs none."""
+    """A named network namespace. The object neither makes the namespace nor needs it to exist."""
 
     def __init__(self, name: str, environment: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -46,16 +46,17 @@ class Namespace:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of its processes: ours, and what makes `ovs-ofctl` and its like find the lab's switches."""
+        """Environment of processes inside: this process's, with the variables by which `ovs-ofctl` and the like find
+        the lab's switches."""
         return dict(os.environ) | self._environment
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """The calling thread is inside for the length of the block, and what it makes there, stays there: sockets,
-        threads, child processes. Other threads notice nothing.
+        """Put the calling thread inside for the block. Other threads are not affected.
 
-        No `await` in the block, or other tasks of the loop end up inside too; a block *around* ``asyncio.run`` is fine.
-        Raises `OSError` without the privilege, or if there is no such namespace."""
+        Sockets, threads and child processes that the thread makes in the block stay inside. The block must not `await`,
+        or other tasks of the loop run inside too; a block *around* ``asyncio.run`` is fine. Raises `OSError` without
+        the privilege, or if the namespace does not exist."""
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
             there = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,19 +72,19 @@ class Namespace:
             os.close(before)
 
     def enter(self) -> None:
-        """Moves the calling thread inside for good; meant for a process about to become another program."""
+        """Move the calling thread inside for good. Use it in a process that is about to become another program."""
         with open(self.path, "rb") as there:
             _setns(there.fileno())
 
     def socket(
         self, family: int = sockets.AF_INET, kind: int = sockets.SOCK_STREAM, protocol: int = 0
     ) -> sockets.socket:
-        """A new socket, made inside."""
+        """Return a new socket made inside. Raises `OSError`."""
         with self.inside():
             return sockets.socket(family, kind, protocol)
 
     def connect(self, address: tuple[str, int], timeout: float | None = None) -> sockets.socket:
-        """A TCP connection from inside to a numeric address; `timeout` in seconds. Raises `OSError`."""
+        """Return a TCP connection from inside to a numeric address, made within `timeout` seconds. Raises `OSError`."""
         made = self.socket(_family(address[0]))
         try:
             made.settimeout(timeout)
@@ -95,7 +96,7 @@ class Namespace:
         return made
 
     def listen(self, address: tuple[str, int]) -> sockets.socket:
-        """A listening TCP socket inside, ready for ``asyncio.start_server(sock=...)``."""
+        """Return a listening TCP socket inside, for ``asyncio.start_server(sock=...)``. Raises `OSError`."""
         made = self.socket(_family(address[0]))
         try:
             made.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
@@ -107,19 +108,21 @@ class Namespace:
         return made
 
     def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
-        """Starts a process inside; `options` as for `subprocess.Popen`. The end of the lab ends it."""
+        """Start a process inside, with `options` of `subprocess.Popen`. It ends with the lab."""
         options.setdefault("env", self.environment)
         with self.inside():
             return subprocess.Popen(command, **options)
 
     def run(self, command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
-        """Runs a process inside and waits; `options` as for `subprocess.run`."""
+        """Run a process inside and wait for it, with `options` of `subprocess.run`.
+
+        Raises `subprocess.CalledProcessError` for an exit status other than 0, unless `check` is false."""
         options.setdefault("env", self.environment)
         with self.inside():
             return subprocess.run(command, check=options.pop("check", True), **options)
 
     def argv(self, command: Sequence[str]) -> list[str]:
-        """The command that runs `command` inside, for those who start processes by other means, such as asyncio."""
+        """Return the command that runs `command` inside, for processes started by other means, such as asyncio."""
         return ["nsenter", f"--net={self.path}", "--", *command]
 
 
@@ -128,7 +131,9 @@ def _family(host: str) -> int:
 
 
 def processes(names: Sequence[str]) -> set[int]:
-    """The processes, but for this one, whose main thread is in one of these namespaces; unknown names are ignored."""
+    """Return the ids of the other processes whose main thread is in one of these namespaces.
+
+    Names of missing namespaces are ignored."""
     inodes = set()
     for name in names:
         try:
@@ -149,8 +154,10 @@ def processes(names: Sequence[str]) -> set[int]:
 
 
 def end_processes(names: Sequence[str], number: signal.Signals, patience: float) -> None:
-    """Sends a signal to all processes in these namespaces until none is left: one just starting is found in the next
-    round. Gives up on a round that takes more than `patience` seconds."""
+    """Send a signal to all processes in these namespaces, in rounds until none is left.
+
+    The next round finds processes that were just starting. Gives up after a round that takes more than `patience`
+    seconds."""
     while pids := processes(names):
         handles = []
         for pid in pids:
@@ -165,7 +172,7 @@ def end_processes(names: Sequence[str], number: signal.Signals, patience: float)
 
 
 def _all_ended(handles: Sequence[int], patience: float) -> bool:
-    """Waits at most `patience` seconds for the processes behind these descriptors to end; says whether they have."""
+    """Wait at most `patience` seconds for the processes behind these descriptors; return whether all have ended."""
     poll = select.poll()
     for handle in handles:
         poll.register(handle, select.POLLIN)

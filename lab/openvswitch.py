@@ -1,7 +1,7 @@
-"""An Open vSwitch of our own: database, switch daemon and bridges, apart from the system's service.
+"""Runs a private Open vSwitch: database, switch daemon and bridges, separate from the system's service.
 
-A private run directory keeps its sockets apart, a network namespace its datapath: two userspace datapaths cannot
-share one.
+A private run directory separates its sockets, and a network namespace its datapath, because two userspace datapaths
+cannot share a namespace.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from saps.ofm.switch.topologies import Switch, Topology
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 NOBODY = "unix:nobody"
-"""A controller nobody is. A switch that passes from no controller to one flushes its tables, one that changes its
-controller does not; so our switches always have one, and the first flow is in before the real controller comes."""
+"""Address of a controller that does not exist. A switch flushes its tables when it gets its first controller, but not
+when it changes controllers. So our switches always have one, and keep their first flow when the real one comes."""
 MAX_BACKOFF = 1000
-"""Milliseconds, at most, between two attempts to reach the controller; Open vSwitch's own default is 8000."""
+"""Most milliseconds between two attempts to reach the controller; Open vSwitch's own default is 8000."""
 INACTIVITY_PROBE = 5000
-"""Milliseconds of silence after which a switch asks the controller for an echo."""
+"""Silence in ms after which a switch asks the controller for an echo."""
 _REST = 60_000
-"""Back-off towards `NOBODY`."""
+"""Most milliseconds between two attempts to reach `NOBODY`."""
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What makes Open vSwitch's tools talk to the one in `folder`."""
+    """Return the environment variables that direct Open vSwitch's tools to the instance in `folder`."""
     return dict.fromkeys(("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR"), str(folder))
 
 
 class OpenVSwitch:
-    """The daemons in `folder` and `namespace`, and the switches of `topology` in them."""
+    """Runs the daemons in `folder` and `namespace`, and the switches of `topology` in them."""
 
     def __init__(self, folder: Path, namespace: Namespace, topology: Topology, lock: int | None = None) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class OpenVSwitch:
         self._commands = Commands(lock, environment(folder))
 
     def start_daemons(self) -> None:
-        """Starts the database and the switch daemon. They end with the namespace's other processes."""
+        """Start the database and the switch daemon. They end with the namespace's other processes."""
         self._folder.mkdir()
         quiet = ["--pidfile", "--detach", "--log-file", "-vconsole:off", "-vsyslog:off"]
         database, door = str(self._folder / "conf.db"), f"unix:{self._folder / 'db.sock'}"
@@ -55,7 +55,8 @@ class OpenVSwitch:
             self._commands.daemon("ovs-vswitchd", door, "--disable-system", *quiet)
 
     def add(self, switches: Iterable[Switch], controller: str | None) -> None:
-        """Makes the switches: tables empty but for one flow, everything `NORMAL` at priority 0, as in a hybrid switch.
+        """Make the switches. Their tables have one flow: `NORMAL` for every packet at priority 0, as in a hybrid
+        switch.
 
         Raises `LabError` if a port did not come up under its number."""
         switches = list(switches)
@@ -67,17 +68,18 @@ class OpenVSwitch:
         self.set_controller(controller, switches)
 
     def remove(self, switches: Iterable[Switch]) -> None:
-        """Takes the switches away; the interfaces stay."""
+        """Remove the switches; the interfaces stay."""
         self.vsctl(*plan.removal(switches))
 
     def set_controller(self, controller: str | None, switches: Iterable[Switch] | None = None) -> None:
-        """Points the switches (or all) to a controller, such as ``tcp:127.0.0.1:6653``, to several with spaces between
-        them, or to none. Tables stay."""
+        """Connect the switches (None: all) to a controller, such as ``tcp:127.0.0.1:6653``. Tables stay.
+
+        Several controllers are separated by spaces; None is no controller."""
         chosen = self._topology.switches if switches is None else tuple(switches)
         self.vsctl(*self._controllers(chosen, controller))
 
     def vsctl(self, *arguments: str) -> str:
-        """Runs one `ovs-vsctl` transaction and waits until the switch daemon has carried it out."""
+        """Run one `ovs-vsctl` transaction, and wait until the switch daemon has carried it out. Raises `LabError`."""
         return self._commands.run("ovs-vsctl", f"--db=unix:{self._folder / 'db.sock'}", "--timeout=60", *arguments)
 
     def _controllers(self, switches: Iterable[Switch], controller: str | None) -> list[str]:
@@ -85,7 +87,9 @@ class OpenVSwitch:
         return plan.controllers(switches, controller or NOBODY, max_backoff=backoff, probe=INACTIVITY_PROBE)
 
     def _check_ports(self, switches: Iterable[Switch]) -> None:
-        """`ovs-vsctl` says 0 even when a port failed; the database tells."""
+        """Check the ports' numbers in the database, because `ovs-vsctl` returns 0 even if a port failed.
+
+        Raises `LabError`."""
         rows = json.loads(self.vsctl("--format=json", "--columns=name,ofport,error", "list", "Interface"))["data"]
         actual = {name: (number, error) for name, number, error in rows}
         for switch in switches:
@@ -95,7 +99,7 @@ class OpenVSwitch:
                     raise LabError(f"switch {switch.name}: port {interface} should be {wanted}, is {number}: {error}")
 
     def _spare_links(self, names: set[str]) -> None:
-        """`NORMAL` floods neither into nor, therefore, learns from a link that closes a cycle."""
+        """Set spare links, which close cycles, to no-flood. `NORMAL` then neither floods into them nor learns there."""
         for link in self._topology.links:
             for switch in {link.a, link.b} & names if link.spare else ():
                 port = str(plan.spare_port(link, switch))
@@ -112,7 +116,8 @@ def _message(kind: int, body: bytes = b"") -> bytes:
 
 
 def normal_flow() -> bytes:
-    """A FLOW_MOD (OpenFlow 1.3.5, 7.3.4.1) that adds to table 0, at priority 0, for every packet: output `NORMAL`."""
+    """Return a FLOW_MOD (OpenFlow 1.3.5, 7.3.4.1) that adds a flow to table 0 at priority 0: output `NORMAL` for every
+    packet."""
     head = struct.pack("!QQBBHHHIIIH2x", 0, 0, 0, 0, 0, 0, 0, _NO_BUFFER, _ANY, _ANY, 0)
     match_all = struct.pack("!HH4x", 1, 4)
     apply_output = struct.pack("!HH4x", 4, 24) + struct.pack("!HHIH6x", 0, 16, _NORMAL, 0)
@@ -120,7 +125,9 @@ def normal_flow() -> bytes:
 
 
 def _install_normal(door: Path) -> None:
-    """Adds `normal_flow` over a switch's management socket: a tenth of the time that one `ovs-ofctl` a switch takes."""
+    """Add `normal_flow` over a switch's management socket, ten times as fast as by a call of `ovs-ofctl`.
+
+    Raises `LabError` if the switch refuses the flow or closes the channel."""
     with socket.socket(socket.AF_UNIX) as channel:
         channel.settimeout(10)
         channel.connect(str(door))

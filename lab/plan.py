@@ -1,7 +1,8 @@
-"""What has to be said to `ip` and `ovs-vsctl` so that a topology stands, as text: nothing is run here.
+"""Generates the commands for `ip`, `tc` and `ovs-vsctl` that build a topology, as text; nothing is run here.
 
-One interface pair for each link and host. The switches' ends are all in the switches' namespace, in one group, so that
-one command deletes them all. Hosts know each other's MACs beforehand: no ARP request disturbs what the counters count.
+Each link and host has one interface pair. The switches' ends are all in the switches' namespace and in one group, so
+that one command deletes them all. Hosts know each other's MACs in advance, so that no ARP request disturbs the
+counters.
 """
 
 from __future__ import annotations
@@ -11,28 +12,28 @@ from collections.abc import Iterable, Iterator
 from saps.ofm.switch.topologies import MANAGEMENT_GATE, PREFIX, SWITCHES, Host, Link, Switch, Topology
 
 GROUP = 77
-"""The interface group of the switches' ends."""
+"""Interface group of the switches' ends."""
 DATA = "eth0"
 """A host's interface on the data network."""
 MANAGEMENT = "mgmt0"
-"""A host's interface on the management network; in the switches' namespace a Linux bridge, ``mgmt``, joins them."""
+"""A host's interface on the management network. In the switches' namespace a Linux bridge, ``mgmt``, joins them."""
 PROTOCOLS = "OpenFlow10,OpenFlow13,OpenFlow14,OpenFlow15"
 MAC_AGING = 3600
-"""Seconds a switch remembers where a host is, after which it floods; the largest value Open vSwitch takes."""
+"""Seconds for which a switch remembers a host's port before it floods; Open vSwitch's largest value."""
 
 
 def namespace(lab: str, member: str) -> str:
-    """The network namespace of a host, or of `SWITCHES`."""
+    """Return the name of the network namespace of a host, or of `SWITCHES`."""
     return f"{lab}.{member}"
 
 
 def namespaces(lab: str, topology: Topology) -> list[str]:
-    """All namespaces of a lab, that of the switches first."""
+    """Return the names of all namespaces of a lab, that of the switches first."""
     return [namespace(lab, member) for member in (SWITCHES, *(host.name for host in topology.hosts))]
 
 
 def wires(lab: str, topology: Topology) -> Iterator[str]:
-    """`ip` lines, for the switches' namespace: all interface pairs, and the management bridge."""
+    """Yield the `ip` lines, for the switches' namespace, that make all interface pairs and the management bridge."""
     group = f"group {GROUP}"
     yield "link set lo up"
     yield "link add mgmt type bridge forward_delay 0"
@@ -48,7 +49,7 @@ def wires(lab: str, topology: Topology) -> Iterator[str]:
 
 
 def host_addresses(host: Host, topology: Topology, *, ipv6: bool) -> Iterator[str]:
-    """`ip` lines, for the host's namespace: its addresses, and where the other hosts are."""
+    """Yield the `ip` lines, for the host's namespace, that set its addresses and the other hosts' MACs."""
     yield "link set lo up"
     yield f"address add {host.ip}/{PREFIX} brd + dev {DATA}"
     yield f"address add {host.management}/{PREFIX} brd + dev {MANAGEMENT}"
@@ -64,7 +65,7 @@ def host_addresses(host: Host, topology: Topology, *, ipv6: bool) -> Iterator[st
 
 
 def ports(switch: str, topology: Topology) -> Iterator[tuple[str, int]]:
-    """The interfaces of a switch and their OpenFlow port numbers."""
+    """Yield the interfaces of a switch with their OpenFlow port numbers."""
     for link in topology.links:
         if link.a == switch:
             yield link.name, link.a_port
@@ -76,15 +77,15 @@ def ports(switch: str, topology: Topology) -> Iterator[tuple[str, int]]:
 
 
 def spare_port(link: Link, switch: str) -> int:
-    """The port of `link` at one of its ends."""
+    """Return the port number of `link` at one of its ends."""
     return link.a_port if link.a == switch else link.b_port
 
 
 def bridges(switches: Iterable[Switch], topology: Topology) -> list[str]:
-    """`ovs-vsctl` arguments: one transaction that makes the switches with all their ports, and no controller yet.
+    """Return the `ovs-vsctl` arguments of one transaction that makes the switches with all ports but no controller.
 
-    ``secure``: without a controller a switch keeps its flow entries. (``standalone`` would, after three probe
-    intervals, put `NORMAL` above all of them and flush the tables when the controller is back.)"""
+    With ``secure`` a switch without a controller keeps its flow entries. (``standalone`` would, after three probe
+    intervals, put `NORMAL` above all of them, and flush the tables once the controller is back.)"""
     arguments: list[str] = []
     for switch in switches:
         arguments += ["--", "add-br", switch.name, "--", "set", "Bridge", switch.name]
@@ -98,11 +99,12 @@ def bridges(switches: Iterable[Switch], topology: Topology) -> list[str]:
 
 
 def shaping(device: str, bits: int, latency_ms: int, *, by_priority: bool) -> Iterator[str]:
-    """`tc` lines that limit what leaves an interface to `bits` a second.
+    """Yield the `tc` lines that limit the traffic leaving an interface to `bits` a second.
 
-    ``by_priority``: two classes, one for packets whose DSCP has a class selector above 0 (RFC 2474, 4.2.2), which goes
-    first, and one for all others. That takes the place of the queues of an OpenFlow switch: the userspace datapath
-    takes the action SET_QUEUE and sends everything through queue 0 (measured, see decision 034)."""
+    Packets that would wait longer than `latency_ms` are dropped. With `by_priority` there are two classes: packets
+    whose DSCP has a class selector above 0 (RFC 2474, 4.2.2) go before all others. The classes replace the queues of an
+    OpenFlow switch, because the userspace datapath accepts the action SET_QUEUE and still sends everything through
+    queue 0 (measured, see decision 034)."""
     if not by_priority:
         burst = max(bits // 8 // 250, 2 * 1514)
         yield f"qdisc replace dev {device} root tbf rate {bits}bit burst {burst} latency {latency_ms}ms"
@@ -118,13 +120,14 @@ def shaping(device: str, bits: int, latency_ms: int, *, by_priority: bool) -> It
 
 
 def removal(switches: Iterable[Switch]) -> list[str]:
-    """`ovs-vsctl` arguments: one transaction that takes the switches away."""
+    """Return the `ovs-vsctl` arguments of one transaction that removes the switches."""
     return [argument for switch in switches for argument in ("--", "--if-exists", "del-br", switch.name)]
 
 
 def controllers(switches: Iterable[Switch], targets: str, *, max_backoff: int, probe: int) -> list[str]:
-    """`ovs-vsctl` arguments: connect the switches to the controllers at `targets`, separated by spaces, and to no
-    others; both times in ms."""
+    """Return the `ovs-vsctl` arguments that connect the switches to the controllers at `targets`, and to no others.
+
+    `targets` are separated by spaces; `max_backoff` and `probe` are in ms."""
     arguments: list[str] = []
     for switch in switches:
         rows = []

@@ -1,4 +1,4 @@
-"""SAPS's own programs on the hosts of a lab: brokers, and for OFM the controller and OFGate.
+"""Runs SAPS's own programs on the hosts of a lab: brokers, and for OFM the controller and OFGate.
 
 ::
 
@@ -7,9 +7,9 @@
         with lab.host("c1b1").inside():
             client = connect("127.0.0.1", MQTT)
 
-Every broker has the name of its host, speaks to the others over the data network, which is counted, and to clients at
-the addresses `Mesh.clients` tells. Controller and OFGate talk over the management network; OFGate itself is on the
-first broker's host, as a broker of its own.
+Every broker is named after its host. It talks to the other brokers over the data network, which is counted, and to
+clients at the addresses in `Mesh.clients`. Controller and OFGate talk over the management network. OFGate runs on the
+first broker's host, as a node of its own.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from saps.ofm.switch.topologies import MANAGEMENT_GATE
 
 SAPS = Path(sys.executable).with_name("saps")
 MQTT, OVERLAY, UDP, GATE, NORTHBOUND, OPENFLOW = 1883, 7300, 7400, 7399, 8181, 6653
-"""Ports. Every host has its own namespace, so nobody else's are in the way."""
+"""Ports of the programs. Every host has its own namespace, so they conflict with no others."""
 CONTROLLERS = ("controller", "controller2")
-"""The names of their programs; the second one is there if a standby is wanted."""
+"""Names of the controllers' programs; the second runs only as a standby."""
 PATIENCE = 180.0
-"""Seconds a program may take to be ready, or to carry out an order."""
+"""Seconds that a program may take to be ready or to carry out an order."""
 GRACE = 8.0
-"""Seconds from SIGTERM to SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 AT_ONCE = 8
-"""Brokers that start at the same time: each takes about half a second of a processor."""
+"""Brokers that start at the same time; each takes about half a second of processor time."""
 CALM: Mapping[str, str] = {
     "overlay.heartbeat_interval": "2",
     "overlay.suspect_after": "30",
@@ -50,11 +50,12 @@ CALM: Mapping[str, str] = {
     "overlay.join_timeout": "60",
     "ofm.loopback_timeout": "0.5",
 }
-"""Settings for more brokers than the machine has processors for: slow is not dead, and not lost."""
+"""Settings for more brokers than the machine has processors for, so that a slow broker is not declared dead and a slow
+loopback does not count as lost."""
 
 
 class Program:
-    """One process in the lab. What it writes to standard error is kept."""
+    """A process in the lab, with its standard error in a log file."""
 
     def __init__(self, name: str, space: Namespace, command: Sequence[str], folder: Path) -> None:
         self.name = name
@@ -72,35 +73,35 @@ class Program:
 
     @property
     def words(self) -> str:
-        """Its last lines on standard error."""
+        """The last 20 lines of the program's standard error."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """Id of the process."""
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """It has not ended."""
+        """Whether the process has not ended."""
         return self._process.poll() is None
 
     def ready(self) -> dict[str, str]:
-        """Wait for its ready line: the fields of it. Raises `LabError` if it ends, or takes too long."""
+        """Wait for the ready line, and return its fields. Raises `LabError` if the program ends or takes too long."""
         line = self.line()
         if not line.startswith("ready "):
             raise LabError(f"{self.name} said {line!r} instead of being ready")
         return dict(part.split("=", 1) for part in line.split()[1:])
 
     def ask(self, order: str) -> Any:
-        """Give an order on standard input: the answer, from a line of JSON. Raises `LabError`."""
+        """Write an order to standard input, and return the answer, a line of JSON. Raises `LabError`."""
         assert self._process.stdin is not None
         self._process.stdin.write(order.encode() + b"\n")
         self._process.stdin.flush()
         return json.loads(self.line())
 
     def line(self) -> str:
-        """The next line of its output. Raises `LabError` if it ends first, or after `PATIENCE` seconds."""
+        """Return the next line of output. Raises `LabError` if the program ends first, or after `PATIENCE` seconds."""
         output = self._process.stdout
         assert output is not None
         with selectors.DefaultSelector() as selector:
@@ -113,12 +114,12 @@ class Program:
         return line.decode().strip()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, if it runs."""
+        """Send the process a signal if it runs."""
         if self.running:
             self._process.send_signal(number)
 
     def end(self, deadline: float) -> int:
-        """Wait for its end until `deadline` (`time.monotonic`), then kill it. Gives the exit status."""
+        """Wait for the process to end until `deadline` (`time.monotonic`), then kill it. Returns the exit status."""
         try:
             return self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -131,8 +132,9 @@ class Program:
 
 
 class Mesh:
-    """Brokers on hosts of a lab, up inside the block; OFM is IPv6 if the lab's hosts have that. Raises `LabError` if
-    one does not start."""
+    """Brokers on hosts of a lab, which run inside the block. OFM uses IPv6 if the lab's hosts have it.
+
+    Entering the block raises `LabError` if a program does not start."""
 
     def __init__(
         self,
@@ -149,10 +151,12 @@ class Mesh:
         domains: Sequence[str] = (),
         controller: Sequence[str] = (),
     ) -> None:
-        """`hosts`: those that have a broker, or all. `order`: of the keys, `overlay.alm_order`. `management`: clients
-        come by the management network, else from within the host. `prefix` begins the names of brokers and OFGate.
-        `standby`: with `ofm`, there is a second controller. `join`: brokers elsewhere whose mesh this is a part of.
-        `domains`: all OpenFlow domains of it (`ofm.domains`). `controller`: more options of the controller."""
+        """`hosts` get a broker each; None: all hosts. `order` is that of the keys, `overlay.alm_order`.
+
+        With `management`, clients come over the management network, else from inside the host. `settings` are further
+        settings of the brokers. `prefix` begins the names of brokers and OFGate. With `ofm` and `standby` there is a
+        second controller. `join` has the addresses of brokers elsewhere whose mesh the first broker joins. `domains`
+        are all OpenFlow domains of that mesh (`ofm.domains`). `controller` has more options of the controller."""
         self.lab = lab
         self.hosts = tuple(host.name for host in lab.topology.hosts) if hosts is None else tuple(hosts)
         self._order, self._ofm, self._prefix, self._management = order, ofm, prefix, management
@@ -163,7 +167,8 @@ class Mesh:
         self._controllers = CONTROLLERS[: 1 + standby]
         self._folder = tempfile.TemporaryDirectory(prefix="saps-mesh-")
         self.programs: dict[str, Program] = {}
-        """Brokers by their host's name, ``controller``, perhaps ``controller2``, and ``ofgate``."""
+        """The programs: brokers by their host's name, ``controller``, with a standby ``controller2``, and
+        ``ofgate``."""
 
     def __enter__(self) -> Self:
         try:
@@ -180,33 +185,33 @@ class Mesh:
 
     @property
     def clients(self) -> dict[str, tuple[str, int]]:
-        """Where clients attach, by host: from inside it, or from the switches' namespace."""
+        """Addresses at which clients connect, by host: from inside the host, or from the switches' namespace."""
         return {host: (self._client_side(host), MQTT) for host in self.hosts}
 
     def failed(self) -> list[str]:
-        """A line for each program that has ended unasked."""
+        """Return a text for each program that has ended by itself."""
         return [f"{name} ended: {program.words}" for name, program in self.programs.items() if not program.running]
 
     def exploit(self, topics: Iterable[str], patience: float = PATIENCE) -> None:
-        """Have OFGate use OFM for these topics. Returns when their trees are there. Raises `LabError`."""
+        """Have OFGate use OFM for these topics, and wait until their trees are constructed. Raises `LabError`."""
         wanted = set(topics)
         for topic in sorted(wanted):
             self.order(f"exploit {topic}")
         self.until(lambda status: _with_status(status, "constructed") >= wanted, "trees", patience)
 
     def release(self, topics: Iterable[str], patience: float = PATIENCE) -> None:
-        """Have OFGate give these topics back to ALM. Returns when their trees are gone. Raises `LabError`."""
+        """Have OFGate give these topics back to ALM, and wait until their trees are gone. Raises `LabError`."""
         unwanted = set(topics)
         for topic in sorted(unwanted):
             self.order(f"release {topic}")
         self.until(lambda status: not {each["topic"] for each in status["topics"]} & unwanted, "no trees", patience)
 
     def order(self, order: str) -> Any:
-        """One order to OFGate (`saps ofgate`). Raises `LabError`."""
+        """Give OFGate an order (`saps ofgate`), and return its answer. Raises `LabError`."""
         return self.programs["ofgate"].ask(order)
 
     def until(self, true: Callable[[Any], bool], what: str, patience: float = PATIENCE) -> None:
-        """Returns once it is true of what OFGate tells as its status. Raises `LabError` after `patience` seconds."""
+        """Wait until OFGate's status satisfies `true`. Raises `LabError`, naming `what`, after `patience` seconds."""
         deadline = time.monotonic() + patience
         while not true(status := self.order("status")):
             if time.monotonic() > deadline:
@@ -214,7 +219,7 @@ class Mesh:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End all in order: OFGate first, then the brokers one after the other, the controller last."""
+        """End all programs in order: OFGate, then the brokers one after the other, then the controllers."""
         deadline = time.monotonic() + GRACE
         for name in ("ofgate", *reversed(self.hosts), *CONTROLLERS):
             program = self.programs.pop(name, None)
@@ -224,7 +229,7 @@ class Mesh:
         self._folder.cleanup()
 
     def kill(self) -> None:
-        """End all at once, from another thread: what waits for one of them fails. `stop` is due all the same."""
+        """Kill all programs at once, from any thread, so that every wait for them fails. `stop` is still due."""
         for program in list(self.programs.values()):
             program.signal(signal.SIGKILL)
 
@@ -266,7 +271,7 @@ class Mesh:
 
     @property
     def contact(self) -> str:
-        """Where others join: the first broker's overlay address."""
+        """The first broker's overlay address, at which other brokers join."""
         return f"{self.lab.topology.host(self.hosts[0]).ip}:{OVERLAY}"
 
     def _start_controllers(self) -> None:
@@ -279,7 +284,7 @@ class Mesh:
         self.lab.set_controller([("127.0.0.1", OPENFLOW + place) for place in range(len(self._controllers))])
 
     def restart_controller(self, name: str) -> None:
-        """Start a controller that has ended. Returns when it listens. Raises `LabError`."""
+        """Start a controller that has ended, and wait until it listens. Raises `LabError`."""
         self.programs[name] = self._controller(name)
         self.programs[name].ready()
 
@@ -298,7 +303,7 @@ class Mesh:
 
     @property
     def northbounds(self) -> list[str]:
-        """The controllers' northbound addresses, as the hosts and the switches' namespace reach them."""
+        """The controllers' northbound URLs, reachable from the hosts and from the switches' namespace."""
         return [f"http://{_northbound(place)}" for place in range(len(self._controllers))]
 
     def _start_ofgate(self) -> None:
@@ -313,7 +318,7 @@ class Mesh:
         self.until(lambda status: bool(status["leading"]), "leading OFGate", PATIENCE)
 
     def _write_config(self) -> Path:
-        """OFGate's settings: what it must share with the brokers."""
+        """Write a file with OFGate's settings, which are those it must share with the brokers, and return its path."""
         path = Path(self._folder.name) / "ofgate.toml"
         shared = {"overlay.alm_order": self._order} | {
             setting: value
@@ -329,7 +334,7 @@ class Mesh:
 
     @property
     def token(self) -> Path:
-        """The file with what the controllers ask for."""
+        """Path of the file with the controllers' token."""
         return Path(self._folder.name) / "token"
 
     def _run(self, name: str, host: str | None, command: Sequence[str]) -> Program:

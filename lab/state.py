@@ -1,7 +1,7 @@
-"""What a lab leaves on disk so that another process finds it: one folder a lab, one lock for all.
+"""The state of labs on disk, by which other processes find them: one folder for each lab, one lock for all.
 
-``<directory>/<name>/state.json`` is written before anything else is made and deleted after everything else is gone.
-So whoever holds the lock and finds a state that says "not complete", or whose owner is dead, may clear that lab away.
+``<directory>/<name>/state.json`` is written before anything else is made, and deleted after everything else is gone. A
+holder of the lock may therefore clear away a lab whose state is not complete or whose owner is dead.
 """
 
 from __future__ import annotations
@@ -20,42 +20,44 @@ from lab.interrupts import checkpoint
 from saps.ofm.switch.topologies import Topology, from_toml, parse
 
 DIRECTORY = Path("/run/saps-lab")
-"""Where labs are unless told otherwise. Gone when the last lab is."""
+"""Default directory of the labs' state. It is removed with the last lab."""
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 class LabError(RuntimeError):
-    """Something about the lab cannot be done; the text says what and why, for a user to read."""
+    """An operation on a lab failed; the text tells the user which and why."""
 
 
 class State(msgspec.Struct):
-    """One lab, as its folder tells."""
+    """The state of one lab, as stored in its folder."""
 
     name: str
     topology: str
-    """The text of its topology."""
+    """Text of the topology; see `topology_of`."""
     ipv6: bool = False
     controller: str | None = None
-    """The target all switches connect to, as Open vSwitch writes it."""
+    """Target that all switches connect to, in Open vSwitch's notation."""
     owner: tuple[int, int] | None = None
-    """Process id and start time of the process with which the lab ends; None for one that stays until `down`."""
+    """Process id and start time of the process with which the lab ends; None for a lab that stays until `down`."""
     complete: bool = False
-    """Whether it was built to the end."""
+    """Whether the lab was built completely."""
 
     def folder(self, directory: Path) -> Path:
         return directory / self.name
 
     @property
     def orphaned(self) -> bool:
-        """Nobody builds it and nobody uses it. Right only under the lock."""
+        """Whether the build of the lab broke off, or its owner has ended.
+
+        The answer is valid only under the lock; without it a lab may still be under construction."""
         return not self.complete or (self.owner is not None and self.owner != _process(self.owner[0]))
 
     def planned(self) -> Topology:
-        """The topology. Raises `TopologyError`."""
+        """Return the topology. Raises `TopologyError`."""
         return topology_of(self.topology)
 
     def save(self, directory: Path) -> None:
-        """Writes it, whole or not at all."""
+        """Write the state, completely or not at all."""
         folder = self.folder(directory)
         folder.mkdir(exist_ok=True)
         fresh = folder / "state.new"
@@ -64,12 +66,12 @@ class State(msgspec.Struct):
 
 
 def topology_of(text: str) -> Topology:
-    """The topology that `text` describes: in one word, or as a TOML document. Raises `TopologyError`."""
+    """Return the topology that `text` describes in one word or as a TOML document. Raises `TopologyError`."""
     return from_toml(text) if "\n" in text or "=" in text else parse(text)
 
 
 def checked_name(name: str) -> str:
-    """`name`, if a lab can have it. Raises `LabError`."""
+    """Return `name` if it is a valid name for a lab. Raises `LabError` if not."""
     if not _NAME.fullmatch(name):
         raise LabError(
             f"{name!r} is no name for a lab: use a lower-case letter, then up to 19 letters, digits or hyphens"
@@ -78,14 +80,16 @@ def checked_name(name: str) -> str:
 
 
 def this_process() -> tuple[int, int]:
-    """This process as an owner."""
+    """Return this process as an owner: its id and start time."""
     found = _process(os.getpid())
     assert found is not None
     return found
 
 
 def _process(pid: int) -> tuple[int, int] | None:
-    """A living process's id and its start in clock ticks since boot; ids are used again, the pair is not."""
+    """Return the id of a living process with its start in clock ticks since boot, or None if it has ended.
+
+    Ids are reused; the pair is not."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -94,7 +98,10 @@ def _process(pid: int) -> tuple[int, int] | None:
 
 
 def load(directory: Path, name: str) -> State | None:
-    """The lab of that name; None if there is none. One that broke off before its state was written is not complete."""
+    """Return the state of a lab, or None if it does not exist.
+
+    A folder without a state is a lab whose build broke off; its state is not complete. Raises `LabError` for an
+    unreadable state."""
     folder = directory / name
     try:
         return msgspec.json.decode((folder / "state.json").read_bytes(), type=State)
@@ -105,7 +112,7 @@ def load(directory: Path, name: str) -> State | None:
 
 
 def everything(directory: Path) -> list[State]:
-    """All labs in `directory`, by name."""
+    """Return the states of all labs in `directory`, ordered by name. Raises `LabError` for an unreadable state."""
     try:
         names = sorted(entry.name for entry in os.scandir(directory) if entry.is_dir() and _NAME.fullmatch(entry.name))
     except FileNotFoundError:
@@ -115,11 +122,12 @@ def everything(directory: Path) -> list[State]:
 
 @contextmanager
 def exclusive(directory: Path) -> Iterator[int]:
-    """Holds the lock of `directory`, made if it is missing and deleted if nothing is in it at the end.
+    """Hold the lock of `directory` within the block, and yield the lock's descriptor.
 
-    To be called with interrupts `deferred`; waiting for the lock can be given up. Gives the lock's descriptor. A child
-    that inherits it keeps the lock when this process is killed: nobody clears a lab away while a command that builds it
-    is still at work."""
+    The directory is made if it is missing, and deleted at the end if it is empty. Call this with interrupts `deferred`;
+    a signal ends the wait for the lock. A child that inherits the descriptor keeps the lock if this process is killed.
+    So nobody clears a lab away while a command that builds it still runs. Raises `LabError` if the directory cannot be
+    made."""
     while True:
         try:
             directory.mkdir(exist_ok=True)

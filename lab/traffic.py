@@ -1,11 +1,12 @@
-"""How publications crossed a lab's network: which links carried how many copies, who passed them on to whom, how far.
+"""Computes how publications crossed a lab's network: copies on each link, the brokers that passed them on, and hops.
 
-A switch port counts packets and bytes of everything. What carries a publication is told from the rest by its size:
-acknowledgements and heartbeats have hardly more than headers. With D packets of s bytes among P packets of B bytes,
-the others having h bytes, B = D s + (P - D) h, so D = (B - h P) / (s - h). Publications must be sent one at a time,
-larger than anything else and within one packet; then D is a multiple of their number but for the few bytes by which
-other packets exceed h, and is rounded to it. `Copies.doubt` tells by how much. What the idle mesh sends can be taken
-off before.
+A switch port counts packets and bytes of all traffic. The size tells packets with publications from the others, because
+acknowledgements and heartbeats are hardly larger than their headers. Let D packets of s bytes be among P packets of B
+bytes in all, and the others have h bytes. Then B = D s + (P - D) h, so D = (B - h P) / (s - h).
+
+Publications must be sent one at a time, larger than any other message, and within one packet. D is then a multiple of
+their number, but for the few bytes by which other packets exceed h, and is rounded to it. `Copies.doubt` is the largest
+rounding. The traffic of the idle mesh can be subtracted first (`Background`).
 """
 
 from __future__ import annotations
@@ -29,31 +30,33 @@ TCP_HEADERS, UDP_HEADERS = 66, 42
 """Bytes of a packet around its payload: Ethernet, IPv4, and TCP with time stamps or UDP."""
 
 Edge = tuple[str, str]
-"""From one broker's host to another's, or from one switch to its neighbour."""
+"""A pair of hosts, from one broker's to another's, or of neighbouring switches."""
 
 _CONNECTION = re.compile(r"\s\S+:\d+\s+(?P<peer>[0-9.]+):(?P<port>\d+)\s.*?\bbytes_sent:(?P<bytes>\d+)")
 
 
 class Copies(NamedTuple):
-    """Copies of each of some publications that crossed each link between switches, by direction."""
+    """Copies of a publication that crossed the links between switches."""
 
     links: Mapping[Edge, int]
+    """Copies on each link, by direction; parallel links together."""
     inter_cluster: int
-    """Copies on all links that join clusters together."""
+    """Sum of the copies on all links that join clusters."""
     doubt: float
-    """The farthest that a link's count was from a whole number of copies."""
+    """Greatest distance of a link's count from a whole number of copies."""
 
 
 def alm_packet(topic: str, payload: int) -> int:
-    """Bytes of a packet that carries so many bytes of payload from broker to broker; numbers in it make it vary by a
-    few."""
+    """Return the bytes of a packet that carries `payload` bytes from broker to broker.
+
+    The numbers in the frame vary it by a few bytes."""
     buffer = bytearray()
     encode_into(buffer, _publish(topic, payload))
     return TCP_HEADERS + len(buffer)
 
 
 def ofm_packet(topic: str, payload: int) -> int:
-    """Bytes of a packet that carries so many bytes of payload along a tree; numbers in it make it vary by a few."""
+    """Return the bytes of a packet that carries `payload` bytes along a tree; the numbers in it vary it by a few."""
     origin = BrokerRef("c1b1", 1 << 40, "10.77.1.1:7300", "c1")
     tree = Tree("239.77.0.1:5000", origin.incarnation << 12)
     return UDP_HEADERS + len(publications(tree, origin, 200, _publish(topic, payload)))
@@ -64,26 +67,26 @@ def _publish(topic: str, payload: int) -> Publish:
 
 
 def data_packets(counted: Traffic, size: int, other: int = TCP_HEADERS) -> float:
-    """How many of these packets had `size` bytes, if all others had `other`."""
+    """Return how many of the counted packets had `size` bytes, if all others had `other` bytes."""
     return (counted.bytes - other * counted.packets) / (size - other)
 
 
 class Background(NamedTuple):
-    """What crosses a network while nobody publishes: counted for so many seconds."""
+    """The traffic of a network while nobody publishes, counted for `seconds`."""
 
     seen: Counters
     seconds: float
 
     def packets(self, seconds: float) -> float:
-        """Packets on all links that join clusters, in so many seconds."""
+        """Return the packets on all links that join clusters, in so many seconds."""
         return self.seen.inter_cluster.packets * seconds / self.seconds
 
     def bytes(self, seconds: float) -> float:
-        """Their bytes."""
+        """Return the bytes on all links that join clusters, in so many seconds."""
         return self.seen.inter_cluster.bytes * seconds / self.seconds
 
     def excess(self, size: int, seconds: float) -> dict[Edge, float]:
-        """For how many packets of `size` bytes it would be taken on each link, in so many seconds."""
+        """Return for how many packets of `size` bytes this traffic is mistaken on each link, in so many seconds."""
         found: dict[Edge, float] = {}
         for link, there, back in self.seen.links():
             for edge, part in (((link.a, link.b), there), ((link.b, link.a), back)):
@@ -94,7 +97,10 @@ class Background(NamedTuple):
 def copies(
     seen: Counters, publications: int, size: int, background: Background | None = None, seconds: float = 0.0
 ) -> Copies:
-    """What crossed the links in so many seconds while so many publications were sent, in packets of `size` bytes."""
+    """Return the copies of a publication on the links.
+
+    `seen` counts the traffic of `seconds` in which so many `publications` were sent, in packets of `size` bytes.
+    `background`, if given, is subtracted."""
     links: dict[Edge, int] = {}
     inter_cluster, doubt = 0, 0.0
     idle = {} if background is None else background.excess(size, seconds)
@@ -108,8 +114,9 @@ def copies(
 
 
 def sent_bytes(lab: Lab, hosts: Iterable[str], port: int) -> dict[Edge, int]:
-    """Bytes that the broker on each of these hosts has sent over its links to each other one's, which listens at
-    `port`: the kernel's count for each TCP connection."""
+    """Return the bytes that the broker on each host has sent to each other broker, by pairs of hosts.
+
+    The bytes are the kernel's counts of the TCP connections to the brokers' overlay `port`."""
     by_ip = {host.ip: host.name for host in lab.topology.hosts}
     sent: dict[Edge, int] = {}
     for host in hosts:
@@ -122,18 +129,22 @@ def sent_bytes(lab: Lab, hosts: Iterable[str], port: int) -> dict[Edge, int]:
 
 
 def passed_on(before: Mapping[Edge, int], after: Mapping[Edge, int], size: int) -> list[Edge]:
-    """The links between brokers over which at least `size` bytes have gone: who sent a publication on to whom."""
+    """Return the pairs of brokers between which at least `size` bytes were sent, so that the first passed on a
+    publication to the second."""
     return [edge for edge, sent in after.items() if sent - before.get(edge, 0) >= size]
 
 
 def broker_hops(topology: Topology, publisher: str, edges: Sequence[Edge]) -> dict[str, int]:
-    """Links between clusters that a publication crossed on its way to each broker that got it over these edges."""
+    """Return the number of links between clusters that a publication crossed on its way to each broker.
+
+    `edges` are the pairs of brokers that passed it on. Brokers that they do not reach are missing."""
     return _walk({publisher: 0}, edges, lambda a, b: crossings(topology, a, b))
 
 
 def link_hops(topology: Topology, publisher: str, links: Mapping[Edge, int]) -> dict[str, int]:
-    """The same for a publication that the switches copied: the way along the links that carried it, from the
-    publisher's switch to that of each host."""
+    """Return the number of links between clusters that a publication crossed on its way to each host.
+
+    The switches copied it along `links`, from the publisher's switch to that of each host."""
     carried = [edge for edge, count in links.items() if count]
     weights = {frozenset((link.a, link.b)): int(link.inter_cluster) for link in topology.links}
     depths = _walk({topology.host(publisher).switch: 0}, carried, lambda a, b: weights[frozenset((a, b))])
@@ -141,7 +152,7 @@ def link_hops(topology: Topology, publisher: str, links: Mapping[Edge, int]) -> 
 
 
 def crossings(topology: Topology, a: str, b: str) -> int:
-    """Links between clusters on the way from one host to another; spare links are not used."""
+    """Return the number of links between clusters on the way from one host to another, without spare links."""
     links = [edge for link in topology.links if not link.spare for edge in ((link.a, link.b), (link.b, link.a))]
     weights = {frozenset((link.a, link.b)): int(link.inter_cluster) for link in topology.links}
     depths = _walk({topology.host(a).switch: 0}, links, lambda x, y: weights[frozenset((x, y))])
@@ -149,7 +160,7 @@ def crossings(topology: Topology, a: str, b: str) -> int:
 
 
 def _walk(depths: dict[str, int], edges: Iterable[Edge], weight: Callable[[str, str], int]) -> dict[str, int]:
-    """The least depth of everything that these edges lead to (Dijkstra), from where `depths` begins."""
+    """Return the least depth of every node that the edges reach from the nodes in `depths` (Dijkstra)."""
     onward = defaultdict(list)
     for a, b in edges:
         onward[a].append(b)

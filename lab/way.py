@@ -1,7 +1,7 @@
-"""A way between two labs: an IP link between a host of each, which are routers then, and nothing else.
+"""A way between two labs: an IP link between a host of each, which then act as routers.
 
-What a wide-area network is to two sites: no switch of the one lab sees the other's, and no controller; a packet crosses
-only because it is routed there. The labs need different data networks (``network`` in their descriptions).
+The way plays the wide-area network between two sites. No switch or controller of one lab sees those of the other; a
+packet crosses only because it is routed. The labs need different data networks (``network`` in their descriptions).
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ from lab.plan import shaping
 from lab.state import LabError
 
 DEVICE = "way0"
-"""The interface at either end."""
+"""Name of the interface at either end."""
 _ENDS = ("10.76.0.1", "10.76.0.2")
 
 
 class Way:
-    """The way between `one` and `other`, both of which stand, by their hosts `routers`; there inside the block."""
+    """A way between two labs that are up, by a router in each. It exists inside the block."""
 
     def __init__(self, one: Lab, other: Lab, routers: tuple[str, str] = ("c1b1", "c1b1")) -> None:
-        """Raises `LabError` for labs with the same data network, and for hosts that are not there."""
+        """`routers` are a host of `one` and a host of `other`.
+
+        Raises `LabError` for labs with the same data network and for unknown hosts."""
         if one.topology.network == other.topology.network:
             raise LabError(f"two labs with the data network {one.topology.subnet} cannot be joined")
         self._spaces = (one.host(routers[0]), other.host(routers[1]))
         self._sides = ((one, other, routers[0], _ENDS[1]), (other, one, routers[1], _ENDS[0]))
-        """Of each lab: itself, the other one, its router, the other router's end of the way."""
+        """For each lab: itself, the other lab, its router, and the address of the way's other end."""
 
     def __enter__(self) -> Self:
         commands = Commands()
@@ -53,17 +55,17 @@ class Way:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(LabError):  # with either lab it is gone
+        with suppress(LabError):  # the link is gone if either lab is
             Commands().ip([f"link delete {DEVICE}"], self._spaces[0].name)
 
     def across(self) -> tuple[Traffic, Traffic]:
-        """What has gone from the first lab to the second so far, and back."""
+        """Return the traffic from the first lab to the second so far, and back."""
         with self._spaces[0].inside():
             received, sent = parse(Path("/proc/thread-self/net/dev").read_text())
         return sent[DEVICE], received[DEVICE]
 
     def set_rate(self, bits: int | None, *, latency_ms: int = 50, by_priority: bool = False) -> None:
-        """Limits what each direction takes to `bits` per second, or to nothing in particular; see `Lab.set_rate`."""
+        """Limit each direction to `bits` a second, or lift the limit for None; see `Lab.set_rate`."""
         commands = Commands()
         for space in self._spaces:
             with suppress(LabError):  # there may be no limit yet
