@@ -40,6 +40,7 @@ class AgentCalls:
         self._graph.insert(attribute_key(attribute, self._port.me, self._port.order), done)
 
     def unregister_attribute(self, attribute: str) -> None:
+        """Remove the key of an agent that this broker no longer hosts."""
         self._graph.remove(attribute_key(attribute, self._port.me, self._port.order), lambda: None)
 
     def call_agents(

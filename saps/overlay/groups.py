@@ -309,7 +309,7 @@ class Sharing:
         def asked(taken: bool) -> None:
             if taken:
                 done(True)
-            else:  # they have died
+            else:  # the brokers with members have died meanwhile
                 self.hand(topic_filter, message, None, done)
 
         handing = _Handing(topic_filter, message, self._in_turn(topic_filter, brokers), asked, lambda: None)

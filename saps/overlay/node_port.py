@@ -74,6 +74,7 @@ class NodePort:
         self.timers.after(delay, action)
 
     def send(self, to: BrokerRef, frame: Frame) -> None:
+        """Queue a frame, and have its receiver watched. A frame to another incarnation of this broker is dropped."""
         if to.name == self.me.name:
             if to.incarnation == self.me.incarnation:
                 self._send_to_itself(frame)
@@ -110,6 +111,7 @@ class NodePort:
             self._running = False
 
     def lost(self, broker: BrokerRef) -> bool:
+        """Return whether the broker is declared dead, or the reference names another incarnation of this broker."""
         if broker.name == self.me.name:  # while this broker runs, no other incarnation of it is alive
             return broker.incarnation != self.me.incarnation
         return self.detector.lost(broker)

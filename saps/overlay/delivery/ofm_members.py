@@ -72,7 +72,7 @@ class _Entry(NamedTuple):
 
 
 class Trees:
-    """Both sides of the rendezvous at one broker: its own memberships, and the members known to its publishers."""
+    """Both sides of the rendezvous at one broker: its own memberships, and the members that it knows as publisher."""
 
     def __init__(self, port: Port, graph: SkipGraph, calls: RangeCalls, publishes: Callable[[str], bool]) -> None:
         """`publishes` returns whether this broker is a publisher of a topic."""

@@ -40,6 +40,8 @@ class Wanted:
         return self.adopted.setdefault(owner, Wanted())
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
+        """Add a filter that counts for publications from the time `at` on (in seconds of the port's clock), or with
+        numbers above `seq`. A known filter keeps the smaller time and the smaller number."""
         known = self._since.get(topic_filter)
         if known is not None:
             self._since[topic_filter] = min(known[0], at), min(known[1], seq)

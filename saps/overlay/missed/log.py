@@ -384,6 +384,7 @@ class MissedLog:
 
     @property
     def start(self) -> Place:
+        """Start of the first segment, or of the next one while the log is empty."""
         return (self._parts[0].number, 0) if self._parts else (self._next, 0)
 
     @property
@@ -393,7 +394,7 @@ class MissedLog:
         return next(behind, self.start)
 
     def place_of(self, seq: int) -> Place:
-        """Return a place at or before the record with this sequence number: the begin of its segment."""
+        """Return a place at or before the record with this sequence number: the start of its segment."""
         return next(((part.number, 0) for part in self._parts if part.last >= seq), self.last)
 
     def read(self, place: Place) -> Iterator[tuple[Record, Place]]:
@@ -408,7 +409,7 @@ class MissedLog:
                     yield item, place
             if place < (number, part.size):
                 logger.error("what brokers that are cut off have missed is damaged in segment %d", number)
-                self.damaged += 1  # the begin of the next record is unknown
+                self.damaged += 1  # the start of the next record is unknown
             place = number + 1, 0
 
     def _items(self, part: _Part, offset: int, whole: bool = False) -> Iterator[tuple[Fate | Head | Record, int]]:

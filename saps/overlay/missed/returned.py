@@ -56,6 +56,8 @@ class Returned:
                 yield owner, filters[begin : begin + MOST_ANNOUNCED]
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
+        """Deliver a frame of missed publications if it is the next one of the newest round. Answers with the last frame
+        taken (`Caught`), unless the frame is of an older round."""
         number, serial = self._come.get(sender, (0, 0))
         if number < frame.round:
             number, serial = frame.round, 0

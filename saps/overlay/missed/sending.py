@@ -202,6 +202,7 @@ class Sending:
                 self._publishers.caught_up(part.topic, last[0])
 
     def on_caught(self, sender: BrokerRef, frame: Caught) -> None:
+        """Handle a broker's answer: send it more, or report it to `done` if it has everything."""
         lag = self._lags.get(sender)
         if lag is None or lag.state is not State.GOING or lag.round != frame.round:
             return
