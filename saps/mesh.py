@@ -59,7 +59,7 @@ class Mesh(Protocol):
         With QoS 1 or 2 `done` runs when all these brokers have the batch, with QoS 0 when it has been sent. With the
         retain flag (and stamps) the publications go to the retained store as well, and `done` waits for that, too."""
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float) -> None:
         """Leave a client's will with other brokers, which publish it if this broker dies.
 
         `will` None makes the client's former will void. `delay` is the will delay interval in seconds."""
@@ -279,7 +279,7 @@ class Alone:
         if done is not None:
             done([NOBODY] * len(batch.topics))
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float) -> None:
         pass
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:

@@ -75,5 +75,5 @@ class Adopter:
         if offer.will is not None:
             due = since + offer.will_in
             session.will = LastWill(offer.will, max(0, round(offer.will_in)), due)
-            frontend.hub.expect_acknowledgement(offer.client, offer.will, max(0.0, due - frontend.clock()))
+            frontend.hub.guard_will(offer.client, offer.will, max(0.0, due - frontend.clock()))
         self._welcome(session)

@@ -94,6 +94,6 @@ class ClientEviction:
                     self._frontend.hub.bequeath(will)
                 session = self._frontend.sessions.get(client)
                 if session is None or session.will is None:  # else it has a new one
-                    self._frontend.hub.expect_acknowledgement(client, None)
+                    self._frontend.hub.guard_will(client, None)
 
         self._call(f"!{DRAIN}", "connected", (list(due),), answered)

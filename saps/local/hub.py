@@ -330,9 +330,9 @@ class Hub:
 
     # ---- wills
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float = 0.0) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float = 0.0) -> None:
         """Have another broker publish a client's will `delay` seconds after this broker's death; None revokes it."""
-        self._mesh.expect_acknowledgement(client, will, delay)
+        self._mesh.guard_will(client, will, delay)
 
     def connected(self, client: str) -> bool:
         """Return whether this client is connected here."""

@@ -45,10 +45,10 @@ class OverlayMesh:
         if self._port.own:  # a new topic: finish the local steps of its rendezvous before the next packet is handled
             self._port.run_own()
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float) -> None:
         if will is not None and not self._publishers.unrestricted(will.topic):
             will = None  # guardians may be brokers that must not see it: only this broker may publish it
-        self._wills.expect_acknowledgement(client, will, delay)
+        self._wills.guard_will(client, will, delay)
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:
         stream = self._publishers.streams.get(message.topic)

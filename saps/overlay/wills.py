@@ -74,7 +74,7 @@ class Wills:
 
     # --- the broker of the clients ----------------------------------------------------------------------------------
 
-    def expect_acknowledgement(self, client: str, message: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, message: Message | None, delay: float) -> None:
         """Replace the will of a client at the guardians. `message` None removes it; `delay` is the will delay in
         seconds."""
         if message is None:

@@ -40,7 +40,7 @@ class DelayingMesh:
         if done is not None:
             self._publishing.append((len(batch.topics), done))
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float) -> None:
         pass
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:

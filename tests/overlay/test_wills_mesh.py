@@ -21,13 +21,13 @@ SEEDS = st.integers(0, 2**32 - 1)
 SCHEDULES = schedules(3)
 
 
-def expect_acknowledgement(mesh: Hubs, broker: SimBroker, client: str, delay: float = 0.0) -> None:
+def guard_will(mesh: Hubs, broker: SimBroker, client: str, delay: float = 0.0) -> None:
     """A client with a will connects."""
     hub = mesh.hubs[broker]
 
     def act() -> None:
         SubscriberAgent(hub, client)
-        hub.expect_acknowledgement(client, Message("wills", client.encode(), 1), delay)
+        hub.guard_will(client, Message("wills", client.encode(), 1), delay)
 
     broker.act(act)
 
@@ -57,13 +57,13 @@ def test_each_will_of_a_dead_broker_is_published_once(seed: int) -> None:
     watchers = watch(mesh)
     homes = {f"d{number}": rng.choice(mesh.alive()) for number in range(20)}
     for name, broker in homes.items():
-        expect_acknowledgement(mesh, broker, name, rng.choice([0.0, 0.0, 2.0]))
+        guard_will(mesh, broker, name, rng.choice([0.0, 0.0, 2.0]))
         mesh.run(rng.choice([0, 0.05]))
         if rng.random() < 0.1:
             mesh.reset_link(*(b.name for b in rng.sample(mesh.alive(), 2)))
     void = set(rng.sample(sorted(homes), 4))
     for name in void:
-        homes[name].act(lambda name=name: mesh.hubs[homes[name]].expect_acknowledgement(name, None))  # type: ignore[misc]
+        homes[name].act(lambda name=name: mesh.hubs[homes[name]].guard_will(name, None))  # type: ignore[misc]
     mesh.run(1)
     victims = rng.sample(mesh.alive(), 2)
     for victim in victims:
@@ -86,8 +86,8 @@ def test_no_will_for_a_client_that_came_back_within_its_delay() -> None:
     mesh.build(4, 2)
     watchers = watch(mesh)
     victim = mesh.alive()[1]
-    expect_acknowledgement(mesh, victim, "patient", 10.0)
-    expect_acknowledgement(mesh, victim, "late", 10.0)
+    guard_will(mesh, victim, "patient", 10.0)
+    guard_will(mesh, victim, "late", 10.0)
     mesh.run(1)
     mesh.crash(victim.name)
     mesh.run(8)
@@ -103,7 +103,7 @@ def test_a_broker_that_leaves_gives_its_clients_time_to_go_elsewhere() -> None:
     watchers = watch(mesh)
     leaver = mesh.alive()[2]
     for name in ("moved", "gone"):
-        expect_acknowledgement(mesh, leaver, name)
+        guard_will(mesh, leaver, name)
     mesh.run(1)
     mesh.leave(leaver)
     mesh.run(LEFT / 2)
@@ -120,7 +120,7 @@ def test_a_broker_taken_for_dead_wrongly_keeps_its_clients_alive() -> None:
     mesh.build(5, 2)
     watchers = watch(mesh)
     cut = mesh.alive()[1]
-    expect_acknowledgement(mesh, cut, "d")
+    guard_will(mesh, cut, "d")
     mesh.run(1)
     guardians = [broker for broker in mesh.alive() if cut.ref in broker.node.wills.watched().values()]
     assert len(guardians) == 2

@@ -56,7 +56,7 @@ class Policed(Hubs):
             self.hubs[broker].routes.obey(lambda topic, ref=broker.ref: policy.verdict(topic).receives(ref))  # type: ignore[misc]
 
     def will(self, broker: SimBroker, client: str, topic: str) -> None:
-        broker.act(lambda: self.hubs[broker].expect_acknowledgement(client, Message(topic, b"gone", 1)))
+        broker.act(lambda: self.hubs[broker].guard_will(client, Message(topic, b"gone", 1)))
 
     def judge(self) -> None:
         """Raise AssertionError if anything went where it must not."""

@@ -43,7 +43,7 @@ class Withholding:
             self.has[single.payload.decode()] = done
         self._changed.set()
 
-    def expect_acknowledgement(self, client: str, will: Message | None, delay: float) -> None:
+    def guard_will(self, client: str, will: Message | None, delay: float) -> None:
         pass
 
     def share(self, topic_filter: str, message: Message, settled: Callable[[], None]) -> None:

@@ -261,7 +261,7 @@ class Opening:
             frontend.hub.forget_agent_routes(session)
         if will is not None:
             session.will = will
-            frontend.hub.expect_acknowledgement(client_id, will.message, min(will.delay, session.expiry))
+            frontend.hub.guard_will(client_id, will.message, min(will.delay, session.expiry))
         session.persist()
         connection.outbound.answer(Connack(present, Reason.SUCCESS, answer))
         session.resume()

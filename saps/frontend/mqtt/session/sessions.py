@@ -165,7 +165,7 @@ class Sessions(dict[str, Session]):
             session.will = None
             session.persist()
             if not self.leaving:
-                self._frontend.hub.expect_acknowledgement(session.client_id, None)
+                self._frontend.hub.guard_will(session.client_id, None)
 
     def lay_aside_will(self, session: Session) -> Message | None:
         """Remove a session's will and return it, or None; the caller must publish it. Its guardians keep it."""
