@@ -1,1 +1,1 @@
-"""The papers' evaluations, computed anew with the product's own code: ``saps reproduce``."""
+"""Recomputes the papers' evaluations with the product's own code: ``saps reproduce``."""

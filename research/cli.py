@@ -33,7 +33,7 @@ app = typer.Typer(no_args_is_help=True, help="Compute the papers' evaluations an
 
 @contextmanager
 def _libraries(console: Console) -> Iterator[None]:
-    """Around the imports that one command needs, so that the others do without: says what is missing, and exits."""
+    """Report a missing library and exit with status 2. It wraps the imports of one command, which others do without."""
     try:
         yield
     except ModuleNotFoundError as missing:
@@ -49,7 +49,7 @@ def _say_if_slow(console: Console) -> None:
 
 
 def _write(out: Path | None, quick: bool, page: str, text: str, data: dict[str, object]) -> Path:
-    """The page and the JSON files by name. Gives the directory."""
+    """Write the page and the JSON files, and return their directory. `data` has the files' contents by name."""
     directory = out or (QUICK if quick else DOCS)
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in data.items():
@@ -60,7 +60,7 @@ def _write(out: Path | None, quick: bool, page: str, text: str, data: dict[str, 
 
 @contextmanager
 def _computing(engine: Engine, master: str | None, console: Console) -> Iterator[tuple[Sweep, Progress]]:
-    """What computes, and what shows how far it is."""
+    """Yield the sweep of an engine, and the progress display. Exits with status 2 if Spark is not installed."""
     try:
         with (
             sweep(engine, master) as computes,
@@ -75,7 +75,7 @@ def _computing(engine: Engine, master: str | None, console: Console) -> Iterator
 
 
 def _shown(progress: Progress, what: str) -> Callable[[int, int], None]:
-    """A line of the progress, to be called with how many are done and how many there are."""
+    """Add a line to the progress display. Returns a function to call with the number done and the total."""
     task = progress.add_task(what, total=None)
     return lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -1,4 +1,4 @@
-"""Where a sweep runs: on the cores of this machine, or on Spark."""
+"""Runs sweeps over many independent parts, on the cores of this machine or on Spark."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
-"""Told how many parts are done, of how many."""
+"""Function that is called with the number of parts done and the number of all parts."""
 
 LOOK = 0.2
-"""Seconds between two looks at how far Spark is."""
+"""Seconds between two queries of Spark's progress."""
 
 
 class Engine(StrEnum):
-    """What the parts of a sweep are given to. The results do not depend on it."""
+    """The place where the parts of a sweep run. Results do not depend on it."""
 
     LOCAL = "local"
     SPARK = "spark"
 
 
 class Sweep(Protocol):
-    """Gives `call` of each part, in the order of the parts. Raises what a call raises."""
+    """Returns the results of `call` for all parts, in the order of the parts. Raises the error of a failed call."""
 
     def __call__(
         self, call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = ..., /
@@ -40,11 +40,11 @@ class Sweep(Protocol):
 
 
 def untold(done: int, total: int) -> None:
-    """Nobody is told."""
+    """Ignore progress."""
 
 
 def in_turn(call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = untold, /) -> list[Result]:
-    """A `Sweep` in this process, one part after the other."""
+    """A `Sweep` that runs the parts in this process, one after the other."""
     results = []
     for part in parts:
         results.append(call(part))
@@ -54,9 +54,9 @@ def in_turn(call: Callable[[Part], Result], parts: Sequence[Part], done: Progres
 
 @contextmanager
 def sweep(engine: Engine, master: str | None = None) -> Iterator[Sweep]:
-    """Runs sweeps. `master` is Spark's, by default this machine's cores.
+    """Yield a `Sweep` of the engine, whose processes or Spark context end with the block.
 
-    Raises ModuleNotFoundError if Spark is asked for and not installed."""
+    `master` is Spark's; None: this machine's cores. Raises ModuleNotFoundError if Spark is needed and not installed."""
     if engine is Engine.LOCAL:
         with ProcessPoolExecutor(os.cpu_count()) as processes:
             yield partial(_on_cores, processes)
@@ -84,8 +84,9 @@ def _on_cores(
 def _on_spark(
     context: SparkContext, call: Callable[[Part], Result], parts: Sequence[Part], done: Progress = untold, /
 ) -> list[Result]:
-    """One job with a task for each part: Spark gives the next task to whichever core is free. Function, parts and
-    results are pickled, so `research` and `saps` must be on the executors."""
+    """Run one Spark job with a task for each part, so that each free core gets the next part.
+
+    Function, parts and results are pickled, so `research` and `saps` must be installed on the executors."""
     group = f"sweep {threading.get_ident()} {id(parts)}"
 
     def collect() -> list[Result]:
@@ -104,7 +105,7 @@ def _on_spark(
 
 
 def _completed(context: SparkContext, group: str) -> int:
-    """Tasks of a group's jobs that have ended."""
+    """Return the number of ended tasks of a group's jobs."""
     tracker = context.statusTracker()
     jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group))
     stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)

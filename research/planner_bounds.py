@@ -1,9 +1,9 @@
-"""What no planner can go below: proven lower bounds on the load of the busiest edge, and on the cost of a tree.
+"""Proven lower bounds for every planner: on the load of the busiest edge, and on the cost of a tree.
 
-Weak duality of the packing of trees: for edge lengths l >= 0 and any plan, sum of l(e) load(e) is at least the sum
-over the topics of rate times the least cost of a tree under l; so some edge has a utilisation of at least that sum
-divided by the sum of l(e) c(e). The least cost of a tree is bounded by dual ascent (Wong 1984): disjoint claims on the
-arcs into node sets that hold a member but not the root.
+The load bound is weak duality of the packing of trees. For edge lengths l >= 0 and any plan, the sum of l(e) load(e) is
+at least the sum over the topics of the rate times the least cost of a tree under l. So some edge has a utilisation of
+at least that sum divided by the sum of l(e) c(e). Dual ascent (Wong 1984) bounds the least cost of a tree: it makes
+disjoint claims on the arcs into node sets that hold a member but not the root.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from saps.ofm.planner.graph import Demands, Floats, Graph, Ints
 from saps.overlay.design.compiled import compiled
 
 PERTURBED = 0.02
-"""Lengths are varied by up to this share: ties make dual ascent weak."""
+"""Share by which lengths are varied at random, because ties weaken dual ascent."""
 LARGEST_SET = 6
-"""Nodes of a cut's smaller side, at most."""
+"""Most nodes of a cut's smaller side."""
 ROOTS = 4
-"""Members tried as the root of dual ascent; the best counts for each topic."""
+"""Members tried as the root of dual ascent; the best bound counts for each topic."""
 TILTS = (0.0, 1.0, 2.0, 4.0)
-"""How strongly the lengths follow the load of a plan; the best bound counts."""
+"""Exponents with which the lengths follow the load of a plan; the best bound counts."""
 
 
 def load_bound(graph: Graph, demands: Demands, load: Floats, rng: np.random.Generator) -> float:
-    """No plan has a lower utilisation of its busiest edge. `load`: that of a good plan, which makes the bound sharp.
+    """Return a lower bound on the utilisation of any plan's busiest edge.
 
-    If all rates and all capacities are equal, loads are multiples of the rate, and the bound is rounded up."""
+    `load` is the load of each edge under a good plan, which makes the bound sharp. If all rates and all capacities are
+    equal, loads are multiples of the rate, and the bound is rounded up to one."""
     most = max(node_bound(graph, demands), cut_bound(graph, demands))
     used = load / graph.capacity
     for tilt in TILTS:
@@ -39,10 +40,11 @@ def load_bound(graph: Graph, demands: Demands, load: Floats, rng: np.random.Gene
 
 
 def node_bound(graph: Graph, demands: Demands) -> float:
-    """By the cuts around single nodes: of the topics with a member there, each needs one of its d edges, whole. The
-    greatest rate needs an edge; so do two of the d + 1 greatest rates together; so does a d-th of their sum.
+    """Return the bound on the busiest edge's utilisation by the cuts around single nodes.
 
-    Capacities may differ: then only sums and the largest capacity count."""
+    Each topic with a member at a node of d edges needs one of these edges for its whole rate. So some edge carries at
+    least the greatest rate, at least two of the d + 1 greatest rates together, and at least a d-th of the sum. For
+    different capacities only their sum and the largest one count."""
     most = 0.0
     at: list[list[float]] = [[] for _ in range(graph.nodes)]
     for topic in range(demands.topics):
@@ -62,8 +64,10 @@ def node_bound(graph: Graph, demands: Demands) -> float:
 
 
 def cut_bound(graph: Graph, demands: Demands) -> float:
-    """By cuts around sets of up to `LARGEST_SET` nodes, grown from every node: a topic with members inside and outside
-    needs one of the edges between. The set grows by the neighbour that leaves the least capacity around it."""
+    """Return the bound on the busiest edge's utilisation by cuts around sets of up to `LARGEST_SET` nodes.
+
+    A topic with members inside and outside of a set needs one of the edges between. The sets grow from every node, each
+    time by the neighbour that leaves the least capacity around the set."""
     topics, n = demands.topics, graph.nodes
     member = np.zeros((n, topics), np.bool_)
     member[demands.members, np.repeat(np.arange(topics), np.diff(demands.at))] = True
@@ -86,20 +90,22 @@ def cut_bound(graph: Graph, demands: Demands) -> float:
 
 
 def _around(graph: Graph, node: int, inside: set[int]) -> float:
-    """The capacity of a node's edges to the outside of a set, less that of its edges into it."""
+    """Return the capacity of a node's edges to the outside of a set less that of its edges into the set."""
     row = slice(int(graph.at[node]), int(graph.at[node + 1]))
     sign = np.array([-1.0 if int(u) in inside else 1.0 for u in graph.to[row]])
     return float(sign @ graph.capacity[graph.edge[row]])
 
 
 def dual_bound(graph: Graph, demands: Demands, length: Floats, *, roots: int = 1) -> float:
-    """By these edge lengths, see above. Better lengths, a better bound: the prices of a balanced plan are good ones."""
+    """Return the bound on the busiest edge's utilisation by edge lengths (see the module).
+
+    Better lengths give a better bound; the prices of a balanced plan are good lengths."""
     total = _costs(graph, demands, length, roots)
     return float(total / (length @ graph.capacity))
 
 
 def tree_bound(graph: Graph, members: Ints, length: Floats) -> float:
-    """No tree over the members costs less than this."""
+    """Return a lower bound on the cost of any tree over the members, by edge lengths."""
     return float(_ascent(graph, members, length))
 
 
@@ -117,7 +123,9 @@ def _costs(graph: Graph, demands: Demands, length: Floats, roots: int) -> float:
 
 @compiled
 def _ascent(graph: Graph, members: Ints, length: Floats) -> float:
-    """Dual ascent from the first member; always for the member whose set is entered by fewest arcs."""
+    """Return the bound by dual ascent with the first member as root; infinite if the members are not connected.
+
+    Each step raises the claim of the member whose set has the fewest entering arcs."""
     n, m = len(graph.at) - 1, len(graph.capacity)
     left = np.empty(2 * m, np.float64)  # of arc 2e + side, into ends[e, side]
     for e in range(m):

@@ -1,4 +1,4 @@
-"""The figures the papers print, by table and cell. The only numbers here that we did not compute."""
+"""The figures printed in TD-CD-ODA 2017, by table and cell. The numbers are the paper's, not computed by us."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Setting(NamedTuple):
-    """One point of an experiment: each node takes `subscriptions` topics, uniformly at random."""
+    """One point of an experiment, in which each node takes `subscriptions` topics uniformly at random."""
 
     nodes: int
     topics: int
@@ -14,18 +14,20 @@ class Setting(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table of TD-CD-ODA 2017, section V: one quantity over a parameter."""
+    """A table of TD-CD-ODA 2017, section V: degrees over one parameter."""
 
     number: str
     maximum: bool
-    """The maximum degree; else the average."""
+    """Whether the table has maximum degrees; else it has average degrees."""
     parameter: str
+    """Name of the parameter."""
     columns: tuple[str, ...]
+    """Names of the algorithms."""
     rows: dict[int, tuple[float, ...]]
-    """By x, the parameter's value."""
+    """The cells by x, the parameter's value."""
 
     def printed(self, algorithm: str, x: int) -> float | None:
-        """The cell, None if there is none."""
+        """Return the printed cell, or None for an algorithm without a column."""
         return self.rows[x][self.columns.index(algorithm)] if algorithm in self.columns else None
 
 
@@ -111,4 +113,4 @@ TABLES = (
         },
     ),
 )
-"""Tables I to VI. What the paper calls CD-ODA II is CD-ODA-II here."""
+"""Tables I to VI. The paper's CD-ODA II is called CD-ODA-II here."""

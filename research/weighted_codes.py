@@ -1,7 +1,7 @@
-"""A code weighted by use: Huffman's at each topic, over its children and its own events (Huffman 1952).
+"""A topic code weighted by use: Huffman's code at each topic, over its children and its own events (Huffman 1952).
 
-The shortest code, by use, in which a subtree is one prefix: the length of a word is the sum of what each level adds. A
-tree or weights that change mean another code, in which many topics have another address (`recoded`).
+It is the shortest code, by use, in which a subtree has one prefix. The length of a word is the sum of the bits of each
+level. Another tree or other weights give another code, in which many topics have another address (`recoded`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from saps.ofm.topics.coding import TopicCode, fitting, padded
 from saps.ofm.topics.tree import TopicTree
 
 FLOOR = 4096
-"""A child counts with at least this part of its siblings' use. So n siblings need at most log(FLOOR + n) / log(1.618)
-bits, rounded up: 20 for 10,000. A larger number is shorter by use and longer for what is not used."""
+"""A child counts for at least 1 / FLOOR of its siblings' use. So n siblings need at most log(FLOOR + n) / log(1.618)
+bits, rounded up: 20 for 10,000. A larger FLOOR gives shorter words by use, and longer words for unused topics."""
 
 
 def huffman(weights: list[float]) -> list[str]:
-    """The words of Huffman's code for two weights or more, in their order. Of equal weights the earlier is lighter."""
+    """Return the words of Huffman's code, in the order of the weights. Of equal weights the earlier counts as lighter.
+
+    For fewer than two weights, words are empty."""
     heap = [(weight, i, [i]) for i, weight in enumerate(weights)]
     heapq.heapify(heap)
     words = [""] * len(weights)
@@ -32,12 +34,13 @@ def huffman(weights: list[float]) -> list[str]:
 
 
 class WeightedCode:
-    """The code of a tree as it is now (a `TopicCode`)."""
+    """The weighted code of a tree's present state (a `TopicCode`)."""
 
     name = "weighted"
 
     def __init__(self, tree: TopicTree, use: Mapping[str, float]) -> None:
-        """`use`: how much each topic's own events count; 0 for one that is missing. Raises `ValueError` for less."""
+        """`use` is the weight of each topic's own events, 0 if it is missing. Raises `ValueError` for a negative
+        one."""
         if any(weight < 0 for weight in use.values()):
             raise ValueError("use must not be negative")
         self.tree = tree
@@ -53,7 +56,7 @@ class WeightedCode:
     def _level(
         self, topic: str | None, code: str, children: list[str], own: list[float], sums: Mapping[str, float]
     ) -> None:
-        """Gives a topic's children their codes, and its own events a word that none of them begins with."""
+        """Assign codes to a topic's children, and to its own events a word with which no child's code begins."""
         if not children:
             return
         weights = own + [sums[child] for child in children]
@@ -82,7 +85,7 @@ class WeightedCode:
 
 
 def _sums(tree: TopicTree, use: Mapping[str, float]) -> dict[str, float]:
-    """The use of each topic and all below it."""
+    """Return the use of each topic together with all topics below it."""
     sums: dict[str, float] = {}
     for topic in reversed(list(tree)):
         sums[topic] = use.get(topic, 0.0) + sum(sums[child] for child in tree.children(topic))
@@ -90,5 +93,5 @@ def _sums(tree: TopicTree, use: Mapping[str, float]) -> dict[str, float]:
 
 
 def recoded(words: Mapping[str, str], after: TopicCode) -> list[str]:
-    """The topics that had these words and have others in a code: their flow entries must be replaced."""
+    """Return the topics whose words in the code `after` differ from `words`. Their flow entries must be replaced."""
     return [topic for topic, word in words.items() if after.word(topic) != word]

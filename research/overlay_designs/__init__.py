@@ -1,1 +1,1 @@
-"""Designed overlays of the literature and own ones, as `saps reproduce tdcdoda` compares them."""
+"""Overlay designs from the literature and our own, which `saps reproduce tdcdoda` compares."""

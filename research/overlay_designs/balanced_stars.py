@@ -1,12 +1,12 @@
-"""Our own design of topic diameter 2: one star for each topic, its centre chosen so that degrees stay even.
+"""Our own design of topic diameter 2: one star for each topic, with centres chosen so that degrees stay even.
 
 TD-CD-ODA makes the centre of the first star the centre of all its topics, and so the node of the greatest degree. Here
-each topic chooses its centre by itself, the largest topic first: the node whose star raises the sum of degree ** POWER
-over all nodes least. Links that other stars made are free. Then the topics choose again in turn, knowing all the
-others' stars, until nobody moves or the work is spent.
+each topic chooses its own centre, the largest topic first. It takes the node whose star raises the sum of degree **
+POWER over all nodes least. Links that other stars made are free. The topics then choose again in turn, knowing all the
+other stars, until no centre moves or the work is spent.
 
-A star needs a centre of degree |V_t| - 1, so no design with one star for each topic has a maximum degree below the
-largest topic's size less one: the lower bound of `star_bound`.
+A star needs a centre of degree |V_t| - 1. So no design with one star for each topic has a maximum degree below the
+largest topic's size less one, the lower bound of `star_bound`.
 """
 
 from __future__ import annotations
@@ -22,52 +22,54 @@ from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
 
 POWER = 16.0
-"""Of the degrees in the sum that is lowered. Large: the maximum counts; 1: the number of edges."""
+"""Exponent of the degrees in the minimised sum. With a large one the maximum counts, with 1 the number of edges."""
 ROUNDS = 20
-"""How often all topics choose again at most. They end before when nobody moves."""
+"""Most rounds in which all topics choose again. The rounds end earlier if no centre moves."""
 WORK = 2e8
-"""Steps of all rounds at most (`rounds_within`): some 1e8 take a second."""
+"""Most steps of all rounds (`rounds_within`); about 1e8 take a second."""
 
 
 def balanced_stars(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Overlay:
-    """The overlay of the stars of `centres`."""
+    """Return the overlay of the stars around `centres`."""
     return stars(interest, centres(interest, rng, power=power))
 
 
 def centres(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Ints:
-    """The centre of each topic's star, -1 for a topic without nodes; equally large topics choose in random order."""
+    """Return the centre of each topic's star, or -1 for a topic without nodes.
+
+    Equally large topics choose in the order of `rng`."""
     rounds = rounds_within(interest, WORK, ROUNDS)
     return _choose(interest, largest_first(interest, rng), np.arange(interest.nodes + 1.0) ** power, rounds)
 
 
 def stars(interest: Interest, centre: Ints) -> Overlay:
-    """The overlay in which each topic's centre is linked to the topic's other nodes."""
+    """Return the overlay in which each topic's centre is linked to the topic's other nodes."""
     return Overlay.of(
         interest.nodes, np.stack([np.repeat(centre, np.diff(interest.nodes_at)), interest.nodes_of], axis=1)
     )
 
 
 def star_bound(interest: Interest) -> int:
-    """What the maximum degree of one star for each topic is at least."""
+    """Return a lower bound on the maximum degree of any design with one star for each topic."""
     return max(int(np.diff(interest.nodes_at).max(initial=1)) - 1, 0)
 
 
 class Scratch(NamedTuple):
-    """Of one run, by node."""
+    """The working arrays of one run, by node."""
 
     inside: NDArray[np.bool_]
     """Whether the node is in the topic that is choosing."""
     linked: NDArray[np.bool_]
-    """Whether it is linked to the candidate; all false between candidates."""
+    """Whether the node is linked to the candidate; all false between candidates."""
     found: Ints
-    """The linked nodes of the topic."""
+    """List of the topic's nodes that are linked to the candidate."""
     step: NDArray[np.float64]
-    """What the sum rises by with one link more at the node."""
+    """Increase of the sum by one more link at the node."""
 
 
 @compiled
 def _choose(interest: Interest, order: NDArray[np.int64], raised: NDArray[np.float64], rounds: int) -> Ints:
-    """`raised[d]`: degree d raised to the power."""
+    """Return each topic's centre. `raised[d]` is the degree d raised to the power."""
     _, _, _, nodes_at, nodes_of = interest
     n = interest.topics_at.size - 1
     centre, degree = np.full(interest.nodes_at.size - 1, -1, np.int32), np.zeros(n, np.int64)
@@ -103,7 +105,7 @@ def _cheapest(
     raised: NDArray[np.float64],
     scratch: Scratch,
 ) -> int:
-    """The node that raises the sum least as the centre of `members`; the old centre if no other is better."""
+    """Return the node that raises the sum least as the centre of `members`; the old centre if no other is better."""
     total = 0.0
     for v in members:
         scratch.step[v] = raised[degree[v] + 1] - raised[degree[v]]
@@ -133,7 +135,7 @@ def _add_star(
     sign: int,
     scratch: Scratch,
 ) -> None:
-    """Count the links that only this star makes, or with `sign` -1 no longer."""
+    """Add the links that only this star makes to the degrees, or with `sign` -1 subtract them."""
     count = _links_within(interest, centre, c, scratch)
     for v in members:
         if v != c and not scratch.linked[v]:
@@ -145,7 +147,7 @@ def _add_star(
 
 @compiled
 def _links_within(interest: Interest, centre: Ints, c: int, scratch: Scratch) -> int:
-    """Mark as linked, and put into `found`, the nodes of the choosing topic that other stars link to c; how many."""
+    """Mark the choosing topic's nodes that other stars link to c, put them into `found`, and return their number."""
     topics_at, topics_of, _, nodes_at, nodes_of = interest
     count = 0
     for i in range(topics_at[c], topics_at[c + 1]):

@@ -1,6 +1,6 @@
 """CD-ODA, CD-ODA-I and CD-ODA-II (Onus, Richa 2010, 2011; TD-CD-ODA 2017, Eq. 1 to 3): constant diameter, few edges.
 
-All three take whole nodes as centres of stars (`greedy_stars`) and differ in what makes a node the best.
+All three make nodes the centres of their topics' stars (`greedy_stars`), and differ in the score of a node.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from research.overlay_designs.overlay import Overlay
 
 
 def cd_oda(interest: Interest, rng: np.random.Generator) -> Overlay:
-    """CD-ODA: the node with most neighbours (nodes that share a remaining topic); ties are broken by `rng`."""
+    """Return the overlay by CD-ODA: the node with most neighbours (nodes that share a remaining topic) comes first.
+
+    `rng` breaks ties."""
     return greedy_stars(interest, rng, NEIGHBOURS)
 
 
 def cd_oda_i(interest: Interest, rng: np.random.Generator) -> Overlay:
-    """CD-ODA-I: the node of the greatest weight (a neighbour counts once for each shared topic)."""
+    """Return the overlay by CD-ODA-I: the node of the greatest weight comes first.
+
+    In the weight a neighbour counts once for each shared topic. `rng` breaks ties."""
     return greedy_stars(interest, rng, WEIGHT)
 
 
 def cd_oda_ii(interest: Interest, rng: np.random.Generator) -> Overlay:
-    """CD-ODA-II: the node of the greatest density (weight divided by neighbours)."""
+    """Return the overlay by CD-ODA-II: the node of the greatest density (weight divided by neighbours) comes first.
+
+    `rng` breaks ties."""
     return greedy_stars(interest, rng, DENSITY)

@@ -1,12 +1,11 @@
-"""GM, Greedy Merge (Chockler, Melamed, Tock, Vitenberg 2007): the fewest edges, whatever the diameter.
+"""GM, Greedy Merge (Chockler, Melamed, Tock, Vitenberg 2007): few edges, regardless of the diameter.
 
-Each topic begins with every node as a component of its own. The edge that merges most components over all topics is
+In each topic every node begins as a component of its own. The edge that merges most components over all topics is
 added, until no edge merges any.
 
-How it is fast: an edge's merges never increase, so candidates are recounted only when their turn comes. Edges that
-merge two components or more are few, and are listed. Once there are none, an edge merges one component of one topic;
-the topics no longer depend on each other, and a random edge between two of a topic's components is found by drawing
-pairs.
+It is fast for two reasons. An edge's merges never increase, so candidates are recounted only at their turn. Only the
+few edges that merge two or more components are listed. Once none is left, an edge merges two components of a single
+topic. The topics are then independent, and random pairs give a random edge between two components of a topic.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from saps.overlay.design.compiled import compiled
 
 
 def greedy_merge(interest: Interest, rng: np.random.Generator, *, random_ties: bool = False) -> Overlay:
-    """The overlay by GM. Of equal edges the one of the lowest numbered nodes is added, or a random one.
+    """Return the overlay by GM. Of equal edges the one with the lowest numbered nodes is added, or a random one.
 
-    The lowest first is what fits the papers' maximum degrees (decision 030); random ties give half of them.
+    The lowest one fits the papers' maximum degrees (decision 030); random ties give half of them.
     """
     by_number = not random_ties
     pairs, merges = _pairs_that_merge_two(interest)
@@ -34,12 +33,12 @@ def greedy_merge(interest: Interest, rng: np.random.Generator, *, random_ties: b
 
 @compiled
 def _pairs_that_merge_two(interest: Interest) -> tuple[Ints, Ints]:
-    """All pairs of nodes with two topics in common or more, and how many."""
+    """Return all pairs of nodes with two or more common topics, and the numbers of these topics."""
     topics_at, topics_of, _, nodes_at, nodes_of = interest
     n = len(topics_at) - 1
     pairs, merges, found = np.empty((1024, 2), np.int32), np.empty(1024, np.int32), 0
     common, touched = np.zeros(n, np.int32), np.empty(n, np.int32)
-    after = nodes_at[:-1].copy()  # where in V_t the nodes greater than u begin
+    after = nodes_at[:-1].copy()  # index in V_t of the first node greater than u
     for u in range(n):
         count = 0
         for i in range(topics_at[u], topics_at[u + 1]):
@@ -69,7 +68,7 @@ def _pairs_that_merge_two(interest: Interest) -> tuple[Ints, Ints]:
 
 @compiled
 def _merge_several(interest: Interest, pairs: Ints, merges: Ints, component: Ints) -> Ints:
-    """Add edges while one merges two components or more: most merges first, equal ones in the given order."""
+    """Add edges that merge two or more components: most merges first, equal ones in the given order."""
     chosen, count = np.empty_like(pairs), 0
     for target in range(merges.max() if len(merges) else 0, 1, -1):
         for p in range(len(pairs)):
@@ -86,7 +85,7 @@ def _merge_several(interest: Interest, pairs: Ints, merges: Ints, component: Int
 
 @compiled
 def _components_between(interest: Interest, component: Ints, u: int, v: int, merge: bool) -> int:
-    """In how many topics u and v are in different components; these are made one if `merge`."""
+    """Return the number of topics in which u and v are in different components; with `merge`, join these components."""
     topics_at, topics_of, subscription_of, _, _ = interest
     i, j, different = topics_at[u], topics_at[v], 0
     while i < topics_at[u + 1] and j < topics_at[v + 1]:
@@ -107,7 +106,7 @@ def _components_between(interest: Interest, component: Ints, u: int, v: int, mer
 
 @compiled
 def _merge_single(interest: Interest, component: Ints, rng: np.random.Generator, by_number: bool) -> Ints:
-    """Connect each topic by random edges between its components, or all to that of its first node."""
+    """Connect each topic's components by random edges, or with `by_number` by edges to the topic's first node."""
     _, _, _, nodes_at, nodes_of = interest
     chosen, count = np.empty((len(nodes_of), 2), np.int32), 0
     for t in range(len(nodes_at) - 1):
@@ -133,7 +132,7 @@ def _merge_single(interest: Interest, component: Ints, rng: np.random.Generator,
 
 @compiled
 def _root(component: Ints, k: int) -> int:
-    """The representative of a subscription's component; the path to it is halved."""
+    """Return the representative of a subscription's component, and halve the path to it."""
     while component[k] != k:
         component[k] = component[component[k]]
         k = component[k]

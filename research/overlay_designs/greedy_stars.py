@@ -1,11 +1,12 @@
-"""The greedy loop that CD-ODA, CD-ODA-I, CD-ODA-II and TD-CD-ODA share: whole nodes become the centres of stars.
+"""The greedy loop that CD-ODA, CD-ODA-I, CD-ODA-II and TD-CD-ODA share: nodes become the centres of their topics'
+stars.
 
-Until no topic remains: take the best node by the algorithm's score, link it to every node with which it shares a
-remaining topic, and remove all its topics. Each topic so gets a star, and diameter 2. Read literally the printed loops
-do not always end, so two things are added (decision 030): a node without a remaining topic is not a candidate, and a
-topic that nobody is subscribed to does not count as remaining.
+Until no topic remains, the loop takes the best node by the algorithm's score, links it to every node with which it
+shares a remaining topic, and removes all its topics. So each topic gets a star, and diameter 2. Read literally, the
+printed loops do not always end, so two rules are added (decision 030). A node without a remaining topic is not a
+candidate, and a topic without subscribers does not count as remaining.
 
-An edge is never made twice: once a node has been a centre, none of its topics remains.
+No edge is made twice, because no topic of a former centre remains; with `all_topics`, `Overlay.of` drops repetitions.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
 
 NEIGHBOURS = 0
-"""Score: most neighbours, n_u of Eq. (1)."""
+"""Score: most neighbours, n_u in Eq. (1)."""
 WEIGHT = 1
-"""Score: greatest neighbour weight, W_z of Eq. (2)."""
+"""Score: greatest neighbour weight, W_z in Eq. (2)."""
 DENSITY = 2
-"""Score: greatest connection density, weight by neighbours, d_u of Eq. (3)."""
+"""Score: greatest connection density, the weight divided by the neighbours, d_u in Eq. (3)."""
 DISTRIBUTION = 3
-"""Score: least topic distribution, q_v of Algorithm 1, the subscription size being one constant for all."""
+"""Score: least topic distribution, q_v in Algorithm 1, with one constant subscription size for all nodes."""
 DISTRIBUTION_OF_REMAINING = 4
-"""As DISTRIBUTION, but the subscription size is the number of the node's remaining topics."""
+"""Score: as DISTRIBUTION, but the subscription size is the number of the node's remaining topics."""
 DISTRIBUTION_OF_ALL = 5
-"""As DISTRIBUTION, but over all topics of the node, also those removed."""
+"""Score: as DISTRIBUTION, but over all topics of the node, including those removed."""
 
 
 def greedy_stars(interest: Interest, rng: np.random.Generator, score: int, *, all_topics: bool = False) -> Overlay:
-    """The overlay by the score; ties are broken by `rng`.
+    """Return the overlay by the score; `rng` breaks ties.
 
-    With `all_topics` a centre is also linked to nodes with which it shares removed topics only.
+    With `all_topics` a centre is also linked to nodes with which it shares only removed topics.
     """
     rank = rng.permutation(interest.nodes).astype(np.int32)
     return Overlay.of(interest.nodes, _stars(interest, rank, score, all_topics))
@@ -86,7 +87,7 @@ def _key(
     found: Ints,
     seen: NDArray[np.bool_],
 ) -> float:
-    """The score of v with its sign such that the least is best; infinite if no topic of v remains."""
+    """Return the score of v, negated where the greatest is best; infinite if no topic of v remains."""
     topics_at, topics_of, _, nodes_at, _ = interest
     topics, weight, whole = 0, 0, 0
     for i in range(topics_at[v], topics_at[v + 1]):
@@ -117,7 +118,9 @@ def _sharing(
     found: Ints,
     seen: NDArray[np.bool_],
 ) -> int:
-    """Puts the nodes that share a remaining topic with v into `found`, and says how many; `seen` is all false."""
+    """Put the nodes that share a remaining topic with v into `found`, and return their number.
+
+    `seen` is scratch, all false before and after."""
     topics_at, topics_of, _, nodes_at, nodes_of = interest
     count = 0
     seen[v] = True

@@ -1,8 +1,9 @@
-"""The interest matrix: which node is subscribed to which topic (TD-CD-ODA 2017, section II).
+"""The interest matrix: the subscriptions of nodes to topics (TD-CD-ODA 2017, section II).
 
 ``Interest(v, t) = 1`` for some pairs of the nodes 0 .. n-1 and the topics 0 .. k-1. The matrix is sparse, and kept
-twice in compressed rows: each node's topics and each topic's nodes, both ascending. A *subscription* is one such pair;
-its number is its place among the topics' nodes, so that algorithms may keep a value for each subscription in one array.
+twice in compressed rows: each node's topics and each topic's nodes, both ascending. A *subscription* is a pair with a
+1. Its number is its place among the topics' nodes, so that algorithms can keep a value for each subscription in one
+array.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from saps.overlay.design.compiled import compiled
 Ints = NDArray[np.int32]
 """Numbers of nodes, topics or subscriptions."""
 Offsets = NDArray[np.int64]
-"""Starts of the rows of a compressed matrix, and its end."""
+"""Starts of the rows of a compressed matrix, followed by its end."""
 
 
 class Interest(NamedTuple):
-    """Who is subscribed to what: a tuple of arrays, which compiled kernels take as it is.
+    """The interest matrix as a tuple of arrays, which compiled kernels take directly.
 
-    Row v of ``topics_of``, from ``topics_at[v]`` to ``topics_at[v + 1]``, holds the topics of node v; the same stretch
-    of ``subscription_of`` the numbers of these subscriptions. ``nodes_of`` and ``nodes_at`` are the nodes of each
-    topic.
+    Row v of ``topics_of``, from ``topics_at[v]`` to ``topics_at[v + 1]``, holds the topics of node v. The same stretch
+    of ``subscription_of`` holds the numbers of these subscriptions. ``nodes_of`` and ``nodes_at`` hold the nodes of
+    each topic in the same way.
     """
 
     topics_at: Offsets
@@ -51,16 +52,16 @@ class Interest(NamedTuple):
         return len(self.nodes_of)
 
     def topics_of_node(self, node: int) -> Ints:
-        """The topics of `node`, ascending."""
+        """Return the topics of `node`, ascending."""
         return self.topics_of[self.topics_at[node] : self.topics_at[node + 1]]
 
     def nodes_of_topic(self, topic: int) -> Ints:
-        """V_t: the nodes subscribed to `topic`, ascending."""
+        """Return V_t, the nodes subscribed to `topic`, ascending."""
         return self.nodes_of[self.nodes_at[topic] : self.nodes_at[topic + 1]]
 
     @staticmethod
     def from_pairs(pairs: NDArray[Any], nodes: int, topics: int) -> Interest:
-        """The matrix with a 1 at each (node, topic) of `pairs`, shape (m, 2); repetitions count once.
+        """Return the matrix with a 1 at each (node, topic) of `pairs`, shape (m, 2); repetitions count once.
 
         Raises ValueError for a number outside 0 .. nodes-1 or 0 .. topics-1.
         """
@@ -84,7 +85,7 @@ class Interest(NamedTuple):
     def from_sets(
         interests: Mapping[int, Iterable[int]] | Iterable[Iterable[int]], topics: int | None = None
     ) -> Interest:
-        """The matrix of each node's topics; `topics` is by default just large enough."""
+        """Return the matrix of each node's topics. `topics` None: one more than the greatest topic."""
         rows = list(interests.values()) if isinstance(interests, Mapping) else list(interests)
         pairs = [(node, topic) for node, row in enumerate(rows) for topic in row]
         if topics is None:
@@ -93,9 +94,9 @@ class Interest(NamedTuple):
 
     @staticmethod
     def uniform(nodes: int, topics: int, subscriptions: int, rng: np.random.Generator) -> Interest:
-        """Each node takes `subscriptions` different topics, all choices equally likely (the paper's section V).
+        """Return a matrix in which each node takes `subscriptions` different topics uniformly at random (section V).
 
-        Raises ValueError if there are fewer topics than that.
+        Raises ValueError if there are fewer topics.
         """
         if subscriptions > topics:
             raise ValueError(f"{subscriptions} different topics of {topics}")
@@ -111,9 +112,10 @@ def _offsets(rows: NDArray[np.int64], count: int) -> Offsets:
 
 @compiled
 def _distinct(draws: NDArray[np.int64], topics: int) -> NDArray[np.int64]:
-    """Fisher-Yates, stopped early, for each row: ``draws[v, j]`` is uniform over j .. topics-1.
+    """Return distinct topics for each row by Fisher-Yates shuffles, stopped early.
 
-    The permutation is not restored between rows: whatever order it is in, the next shuffle is uniform.
+    ``draws[v, j]`` is uniform over j .. topics-1. The permutation is not restored between rows, because the next
+    shuffle is uniform from any order.
     """
     order = np.arange(topics)
     chosen = np.empty_like(draws)

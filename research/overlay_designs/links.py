@@ -1,7 +1,7 @@
-"""A graph under construction: edges that several topics use, added and released in O(degree).
+"""A graph under construction, in which several topics use an edge; edges are added and released in O(degree).
 
-An edge is there while it has a use. Each node's edges are a doubly linked list of half-edges: edge e is half-edge 2e in
-the list of one end and 2e + 1 in that of the other. All in arrays, for compiled kernels.
+An edge exists while it has a use. Each node's edges are a doubly linked list of half-edges. Edge e is half-edge 2e in
+the list of one end and 2e + 1 in the list of the other. All lists are in arrays, for compiled kernels.
 """
 
 from __future__ import annotations
@@ -14,26 +14,32 @@ from research.overlay_designs.interest import Ints
 from saps.overlay.design.compiled import compiled
 
 NONE = -1
-"""The end of a list; no such edge."""
+"""End of a list, or the number of a missing edge."""
 
 
 class Links(NamedTuple):
-    """The graph. Kernels walk node v's edges by ``h = first[v]``, ``h = after[h]`` until NONE, other end ``to[h]``."""
+    """The arrays of the graph.
+
+    Kernels walk node v's edges from ``h = first[v]`` by ``h = after[h]`` until NONE; the other end is ``to[h]``."""
 
     first: Ints
+    """First half-edge of each node."""
     after: Ints
+    """Next half-edge in the node's list."""
     before: Ints
+    """Previous half-edge in the node's list."""
     to: Ints
+    """Other end of each half-edge."""
     uses: Ints
-    """Of edge ``h >> 1``."""
+    """Uses of each edge; that of half-edge h is ``h >> 1``."""
     degree: Ints
     free: Ints
-    """A stack of the numbers of edges not in use; ``free[0]`` is its height."""
+    """Stack of the numbers of unused edges; ``free[0]`` is its height."""
 
 
 @compiled
 def no_links(nodes: int, edges: int) -> Links:
-    """The graph without edges, with room for `edges`."""
+    """Return a graph without edges, with room for `edges`."""
     free = np.arange(edges, -1, -1).astype(np.int32)
     free[0], free[1:] = edges, free[1:].copy()
     half = 2 * edges
@@ -50,7 +56,7 @@ def no_links(nodes: int, edges: int) -> Links:
 
 @compiled
 def use(links: Links, u: int, v: int) -> None:
-    """One use more of the edge between u and v, which is made if it is not there."""
+    """Add a use to the edge between u and v, which is made if it is missing."""
     e = _find(links, u, v)
     if e == NONE:
         e = links.free[links.free[0]]
@@ -63,7 +69,7 @@ def use(links: Links, u: int, v: int) -> None:
 
 @compiled
 def release(links: Links, u: int, v: int) -> None:
-    """One use less of the edge between u and v, which must be there; it goes with its last use."""
+    """Remove a use of the edge between u and v, which must exist. The edge goes with its last use."""
     e = _find(links, u, v)
     links.uses[e] -= 1
     if links.uses[e] == 0:

@@ -1,4 +1,4 @@
-"""The result of a design: an overlay network, and the figures it is judged by (TD-CD-ODA 2017, section II)."""
+"""The result of a design: an overlay network, and the figures that judge it (TD-CD-ODA 2017, section II)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from research.overlay_designs.interest import Interest, Ints, Offsets
 from saps.overlay.design.compiled import compiled
 
 DISCONNECTED = -1
-"""The diameter of a topic whose nodes do not reach each other over nodes of the topic."""
+"""Diameter of a topic whose nodes do not all reach each other over nodes of the topic."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,18 +25,18 @@ class Overlay:
 
     @staticmethod
     def of(nodes: int, edges: NDArray[Any]) -> Overlay:
-        """From edges in any direction, order and number; loops are dropped."""
+        """Return the overlay of edges in any direction and order; repetitions and loops are dropped."""
         array = np.asarray(edges, np.int64).reshape(-1, 2)
         low, high = array.min(axis=1), array.max(axis=1)
         flat = np.unique((low * nodes + high)[low != high])
         return Overlay(nodes, np.stack([flat // max(nodes, 1), flat % max(nodes, 1)], axis=1).astype(np.int32))
 
     def degrees(self) -> Ints:
-        """The degree of each node."""
+        """Return the degree of each node."""
         return np.bincount(self.edges.ravel(), minlength=self.nodes).astype(np.int32)
 
     def neighbours(self) -> tuple[Offsets, Ints]:
-        """The adjacency in compressed rows: starts, and the neighbours of each node, ascending."""
+        """Return the adjacency in compressed rows: the rows' starts, and each node's neighbours, ascending."""
         both = np.concatenate([self.edges, self.edges[:, ::-1]])
         both = both[np.lexsort((both[:, 1], both[:, 0]))]
         starts = np.concatenate([[0], np.cumsum(self.degrees())]).astype(np.int64)
@@ -45,14 +45,14 @@ class Overlay:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What the papers compare."""
+    """The figures that the papers compare."""
 
     edges: int
     average_degree: float
-    """Edges at a node, mean over all nodes."""
+    """Mean number of edges at a node."""
     maximum_degree: int
     diameter: int
-    """Hops: the greatest topic diameter; DISCONNECTED if the overlay is not topic-connected."""
+    """Greatest topic diameter in hops; DISCONNECTED if the overlay is not topic-connected."""
 
     @property
     def topic_connected(self) -> bool:
@@ -61,7 +61,7 @@ class Statistics:
 
 
 def statistics(interest: Interest, overlay: Overlay) -> Statistics:
-    """The figures of `overlay`. The topic diameters are exact: O(sum of |V_t| * edges within V_t)."""
+    """Return the figures of `overlay`. Topic diameters are exact, in O(sum of |V_t| * edges within V_t)."""
     diameters = topic_diameters(interest, overlay)
     connected = not (diameters == DISCONNECTED).any()
     degrees = overlay.degrees()
@@ -74,7 +74,7 @@ def statistics(interest: Interest, overlay: Overlay) -> Statistics:
 
 
 def topic_diameters(interest: Interest, overlay: Overlay) -> Ints:
-    """For each topic the longest shortest path between two of its nodes, over its own nodes; 0 up to one node.
+    """Return each topic's longest shortest path between two of its nodes, over its own nodes; 0 up to one node.
 
     Messages of a topic pass its own nodes only (relay-free), so the paths are those of the subgraph induced by V_t.
     """
@@ -84,7 +84,7 @@ def topic_diameters(interest: Interest, overlay: Overlay) -> Ints:
 
 @compiled
 def _diameter(at: Offsets, to: Ints) -> int:
-    """Of one graph, by breadth-first search from each node; DISCONNECTED if one does not reach all."""
+    """Return a graph's diameter by breadth-first search from each node; DISCONNECTED if a node does not reach all."""
     size = len(at) - 1
     queue, depth, longest = np.empty(size, np.int32), np.empty(size, np.int32), 0
     for source in range(size):

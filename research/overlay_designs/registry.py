@@ -1,4 +1,4 @@
-"""The design algorithms by name: one interface, interest matrix in, overlay out."""
+"""The table of the design algorithms by name. Each takes an interest matrix and returns an overlay."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from research.overlay_designs.two_level_trees import two_centres, two_level_tree
 
 
 class Design(Protocol):
-    """Gives a topic-connected overlay. Same interest and same generator state, same overlay."""
+    """Returns a topic-connected overlay. Equal interest and generator state give equal overlays."""
 
     def __call__(self, interest: Interest, rng: np.random.Generator, /) -> Overlay: ...
 
 
 class Algorithm(NamedTuple):
-    """A design and what it promises."""
+    """A design with its guarantee."""
 
     name: str
-    """As in the papers, or ours."""
+    """Name in the papers, or our own."""
     design: Design
     diameter: int | None
-    """No topic diameter is greater; None if nothing is promised."""
+    """Upper bound of the topic diameters; None without a guarantee."""
     ours: bool = False
+    """Whether the design is our own."""
 
 
 ALGORITHMS = {

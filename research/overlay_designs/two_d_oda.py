@@ -1,8 +1,8 @@
 """2D-ODA (Onus, Richa 2016; TD-CD-ODA 2017, Eq. 4): one star for each topic, the densest (centre, topic) first.
 
-The density of a star is a number of shared topics, divided by the nodes of the topic (the centre included) that the
-centre is not yet linked to. Over which nodes the numerator counts is open (decision 030): Eq. (4) says over all, but
-most of the paper's figures fit a count over the topic's nodes, which is what is done unless `as_printed`.
+The density of a star is a number of shared topics, divided by the number of the topic's nodes (with the centre) that
+the centre is not yet linked to. The paper leaves open which nodes the numerator counts (decision 030). Eq. (4) counts
+all, but most of the paper's figures fit a count of the topic's nodes, which is the default; `as_printed` counts all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from saps.overlay.design.compiled import compiled
 
 
 def two_d_oda(interest: Interest, rng: np.random.Generator, *, as_printed: bool = False) -> Overlay:
-    """The overlay by 2D-ODA; ties are broken by `rng`."""
+    """Return the overlay by 2D-ODA; `rng` breaks ties."""
     rank = rng.permutation(interest.subscriptions).astype(np.int32)
     return Overlay.of(interest.nodes, _stars(interest, rank, as_printed))
 
@@ -89,7 +89,9 @@ def _count(
     sign: int,
     as_printed: bool,
 ) -> None:
-    """Add topic t to the numerators of all (centre, topic), or take it away again; `overlap` is scratch, all 0."""
+    """Add topic t to the numerators of all (centre, topic), or with `sign` -1 subtract it.
+
+    `overlap` is scratch, all 0 before and after."""
     topics_at, topics_of, subscription_of, nodes_at, nodes_of = interest
     members = nodes_of[nodes_at[t] : nodes_at[t + 1]]
     for v in members:
@@ -105,7 +107,7 @@ def _count(
 
 @compiled
 def _linked(interest: Interest, centre: Ints, u: int, v: int) -> bool:
-    """Whether the star of a topic that both have in common has one of them as its centre."""
+    """Return whether u or v is the centre of a star of one of their common topics."""
     topics_at, topics_of, _, _, _ = interest
     i, j = topics_at[u], topics_at[v]
     while i < topics_at[u + 1] and j < topics_at[v + 1]:

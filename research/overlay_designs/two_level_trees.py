@@ -1,13 +1,15 @@
 """Our own designs of topic diameter 4 and 3: a shallow tree for each topic, with links shared among topics.
 
 In a tree of two levels below its root no two nodes are more than 4 hops apart; with two linked roots and one level,
-3 hops. Either spreads a topic over many inner nodes where a star loads one.
+they are at most 3 hops apart. Both spread a topic over many inner nodes, where a star loads one.
 
-Trees are grown one topic after the other, the largest first. A topic first takes what is free: of the links made by
-other topics those that reach nodes of its own within the depth; its root is the node from which most are reached so.
-The rest is attached one link at a time, always the one of the least cost for each node newly reached, the cost being
-the increase of degree ** POWER at both ends. Then each tree in turn is taken out and grown anew among all the others,
-several rounds: that is where most sharing comes from. The best round counts.
+1. Trees are grown one topic after the other, the largest first.
+2. A topic first takes the free links: links of other topics that reach its own nodes within the depth. Its root is the
+   node from which these reach most.
+3. The other nodes are attached one link at a time, always by the link of the least cost for each node newly reached.
+   The cost is the increase of degree ** POWER at both ends.
+4. Each tree in turn is then removed and grown again among all the others, in several rounds. Most sharing comes from
+   these rounds. The best round counts.
 """
 
 from __future__ import annotations
@@ -24,31 +26,35 @@ from research.overlay_designs.overlay import Overlay
 from saps.overlay.design.compiled import compiled
 
 POWER = 16.0
-"""Of the degree in the cost of a link. Large: the maximum counts; 1: the number of edges."""
+"""Exponent of the degree in the cost of a link. With a large one the maximum counts, with 1 the number of edges."""
 ROUNDS = 30
-"""How often each tree is grown anew at most. More rounds: fewer links, and time in proportion."""
+"""Most rounds in which each tree is grown again. More rounds give fewer links and take proportionally more time."""
 WORK = 2.5e7
-"""Steps of all rounds at most (`rounds_within`): some 3e7 take a second."""
+"""Most steps of all rounds (`rounds_within`); about 3e7 take a second."""
 SLIGHT = 1e-3
-"""What a degree counts against a node reached when a single root is chosen: it decides between equals."""
+"""Weight of a link of the candidate against a reached node in the choice of a single root: it decides between equals.
+"""
 
 
 def two_level_trees(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Overlay:
-    """Topic diameter at most 4, for the least maximum degree."""
+    """Return an overlay of topic diameter 4 at most and a small maximum degree."""
     return overlay_of(interest, parents(interest, rng, roots=1, power=power))
 
 
 def two_centres(interest: Interest, rng: np.random.Generator, *, power: float = POWER) -> Overlay:
-    """Topic diameter at most 3: each topic has two linked centres, and every other node is linked to one of them."""
+    """Return an overlay of topic diameter 3 at most.
+
+    Each topic has two linked centres, and every other node is linked to one of them."""
     return overlay_of(interest, parents(interest, rng, roots=2, power=power))
 
 
 def parents(
     interest: Interest, rng: np.random.Generator, *, roots: int = 1, power: float = POWER, rounds: int | None = None
 ) -> Ints:
-    """For each subscription the node's parent in the topic's tree; a root's parent is itself.
+    """Return the node's parent in the topic's tree for each subscription; a root's parent is itself.
 
-    Of two roots the first is the parent of the second. Equally large topics come in the order of `rng`.
+    Of two roots the first is the parent of the second. Equally large topics are in the order of `rng`. `rounds` None:
+    as many as `WORK` allows.
     """
     if interest.subscriptions == 0:
         return interest.nodes_of
@@ -59,7 +65,7 @@ def parents(
 
 
 def overlay_of(interest: Interest, parent: Ints) -> Overlay:
-    """The overlay in which every node is linked to its parents."""
+    """Return the overlay in which every node is linked to its parents."""
     return Overlay.of(interest.nodes, np.stack([parent, interest.nodes_of], axis=1))
 
 
@@ -67,7 +73,7 @@ def overlay_of(interest: Interest, parent: Ints) -> Overlay:
 def _grow_all(
     interest: Interest, order: NDArray[np.int64], raised: NDArray[np.float64], rounds: int, roots: int
 ) -> Ints:
-    """`raised[d]`: degree d raised to the power."""
+    """Return the parents of the best round. `raised[d]` is the degree d raised to the power."""
     _, _, _, nodes_at, nodes_of = interest
     links = no_links(interest.topics_at.size - 1, len(nodes_of))
     place = np.full(interest.topics_at.size - 1, NONE, np.int32)
@@ -93,22 +99,24 @@ class Growth(NamedTuple):
     """One topic's tree while it grows. Nodes are numbered by their place in the topic."""
 
     at: Offsets
+    """Starts of the rows of `to`, by node."""
     to: Ints
-    """The links among the topic's nodes, in compressed rows."""
+    """Existing links among the topic's nodes, in compressed rows."""
     uses: Ints
-    """By how many topics."""
+    """Number of topics that use each link of `to`."""
     degree: Ints
-    """In the whole overlay, the links added here included."""
+    """Degree of each node in the whole overlay, including the links added here."""
     up: Ints
-    """The parent; NONE for a node not yet reached, and itself for the root."""
+    """Parent of each node; NONE for a node not yet reached, and itself for the root."""
     depth: Ints
+    """Level of each reached node below the roots."""
     unreached: Ints
-    """How many neighbours of a node are not yet reached."""
+    """Number of each node's neighbours that are not yet reached."""
 
 
 @compiled
 def _grow(links: Links, members: Ints, parent: Ints, place: Ints, raised: NDArray[np.float64], roots: int) -> None:
-    """Put the parent of each of `members` into `parent`; `place` is scratch, all NONE."""
+    """Put the parent of each of `members` into `parent`; `place` is scratch, all NONE before and after."""
     tree = _start(links, members, place)
     deepest = 3 - roots
     root = _root(tree) if roots == 1 else _centre(tree, raised)
@@ -162,7 +170,7 @@ def _start(links: Links, members: Ints, place: Ints) -> Growth:
 
 @compiled
 def _root(tree: Growth) -> int:
-    """The node that reaches most nodes in two hops by links that are there; the least degree decides between equals."""
+    """Return the node that reaches most nodes in two hops by existing links; of equals, the one of least degree."""
     best, most = 0, -np.inf
     seen = np.full(len(tree.up), NONE, np.int32)
     for r in range(len(tree.up)):
@@ -186,7 +194,9 @@ def _see(seen: Ints, j: int, r: int) -> int:
 
 @compiled
 def _centre(tree: Growth, raised: NDArray[np.float64]) -> int:
-    """The node that costs least as one of two centres, if it takes half of the nodes not yet reached beside its own."""
+    """Return the node that costs least as one of two centres.
+
+    It is assumed to take half of the unreached nodes that are not its neighbours."""
     left = np.int64(0)
     for i in range(len(tree.up)):
         if tree.up[i] == NONE:
@@ -208,9 +218,9 @@ def _became_reached(tree: Growth, i: int) -> None:
 
 @compiled
 def _reach(tree: Growth, i: int, deepest: int) -> int:
-    """Take what node i, just reached or moved up, reaches by links that are there; how many nodes are new.
+    """Add the nodes that node i, just reached or moved up, reaches by existing links. Returns the number of new nodes.
 
-    Not recursive: numba loads recursive functions wrongly from its cache.
+    The function is not recursive, because numba loads recursive functions wrongly from its cache.
     """
     queue = np.empty(len(tree.up), np.int32)
     queue[0], head, tail, new = i, 0, 1, 0
@@ -234,16 +244,16 @@ def _reach(tree: Growth, i: int, deepest: int) -> int:
 
 @compiled
 def _step(tree: Growth, raised: NDArray[np.float64], i: int) -> float:
-    """The cost of one link more at node i."""
+    """Return the cost of one more link at node i."""
     return float(raised[tree.degree[i] + 1] - raised[tree.degree[i]])
 
 
 @compiled
 def _attach(tree: Growth, root: int, raised: NDArray[np.float64], deepest: int, flat: bool) -> int:
-    """Add the link of least cost for each node newly reached; how many are.
+    """Add the link of the least cost for each newly reached node. Returns the number of newly reached nodes.
 
-    Either from an inner node to a new one, or, unless `flat`, from the root to a node that brings its neighbours: a new
-    one, or one on the lowest level.
+    The link goes from an inner node to a new one. Unless `flat`, it may also go from the root to a node that brings its
+    neighbours: a new node, or one on the lowest level.
     """
     inner, least = NONE, np.inf
     for i in range(len(tree.up)):
@@ -274,7 +284,7 @@ def _attach(tree: Growth, root: int, raised: NDArray[np.float64], deepest: int, 
 
 @compiled
 def _prefer_used(tree: Growth, i: int) -> None:
-    """Of the possible parents take the one by the link that most topics use, so that the others may go."""
+    """Change node i's parent to the possible one whose link most topics use, so that other links may go."""
     most = 0
     for e in range(tree.at[i], tree.at[i + 1]):
         j = tree.to[e]

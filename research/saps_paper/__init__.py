@@ -1,1 +1,1 @@
-"""The SAPS paper's evaluation (2016, section 4), recomputed."""
+"""Recomputes the SAPS paper's evaluation (2016, section 4)."""

@@ -1,6 +1,6 @@
-"""Closed forms of the SAPS paper's quantities: expectations that check the simulation, and bounds.
+"""Closed forms of the SAPS paper's quantities: expected values that check the simulation, and bounds.
 
-S subscribers are placed uniformly on the hosts of C clusters with H hosts each (None: each on a host of its own).
+S subscribers are placed uniformly on the hosts of C clusters with H hosts each; for H None each has its own host.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from research.saps_paper.overlays import Setting
 
 
 def occupied(bins: int, balls: int) -> float:
-    """Expected number of bins that are not empty."""
+    """Return the expected number of bins that are not empty after `balls` are thrown uniformly."""
     return bins * (1 - (1 - 1 / bins) ** balls)
 
 
 def keys(setting: Setting) -> float:
-    """Expected number of brokers with a subscriber."""
+    """Return the expected number of brokers with a subscriber."""
     if setting.brokers is None:
         return setting.subscribers
     return occupied(setting.clusters * setting.brokers, setting.subscribers)
 
 
 def alm(setting: Setting, topology: str) -> float:
-    """Expected traffic of ALM: each broker but the publisher's gets one message, and sender and receiver are any two
-    of them, because the order of the keys has nothing to do with the place."""
+    """Return the expected traffic of ALM on the topology ``tree`` or ``line``.
+
+    Each broker but the publisher's gets one message. Sender and receiver are any two of the brokers, because the order
+    of the keys does not depend on the place."""
     c, h = setting.clusters, setting.brokers
     mean = 2 * (1 - 1 / c) if topology == "tree" else (c * c - 1) / (3 * c)
     different = 1.0 if h is None else 1 - 1 / (c * h)  # two brokers are never on one host
@@ -32,8 +34,10 @@ def alm(setting: Setting, topology: str) -> float:
 
 
 def ofm(setting: Setting, topology: str) -> float:
-    """Expected traffic of OFM: on the tree the clusters with subscribers (none if there is but one), on the line the
-    links between the outermost of them."""
+    """Return the expected traffic of OFM on the topology ``tree`` or ``line``.
+
+    On the tree it is the number of clusters with subscribers, or 0 if there is only one. On the line it is the number
+    of links between the outermost of them."""
     c, s = setting.clusters, setting.subscribers
     if topology == "tree":
         return occupied(c, s) - _alone(c, s)
@@ -41,19 +45,21 @@ def ofm(setting: Setting, topology: str) -> float:
 
 
 def least_copies(setting: Setting) -> float:
-    """Expected inter-cluster copies that no scheme without help from the switches can go below: each cluster with
-    subscribers, but for the publisher's, gets one."""
+    """Return the expected lower bound on the inter-cluster copies of any scheme without help from the switches.
+
+    Each cluster with subscribers, except the publisher's, gets one copy."""
     return occupied(setting.clusters, setting.subscribers) - 1
 
 
 def left_for_ofm(clusters: int) -> float:
-    """Share of the least ALM traffic that OFM saves on the tree if all clusters have subscribers: it sends one message
-    for each cluster, where the least without it is two for each but the publisher's."""
+    """Return the share of the least ALM traffic that OFM saves on the tree if all clusters have subscribers.
+
+    OFM sends one message for each cluster; the least without OFM is two for each except the publisher's."""
     return 1 - clusters / (2 * (clusters - 1))
 
 
 def involved(clusters: int, subscribers: int, topology: str) -> float:
-    """Expected share of the switches that are in the OFM tree and need a flow entry (Figure 12, left)."""
+    """Return the expected share of the switches that are in the OFM tree and need a flow entry (Figure 12, left)."""
     c, s = clusters, subscribers
     if topology == "line":
         return (ofm(Setting(c, s, None), topology) + 1) / c
@@ -61,10 +67,12 @@ def involved(clusters: int, subscribers: int, topology: str) -> float:
 
 
 def buckets(subscribers: int, most: int) -> int:
-    """Buckets that rewrite addresses at one edge switch: a host for every `most` subscribers (Figure 12, right)."""
+    """Return the buckets that rewrite addresses at one edge switch: one for each host (Figure 12, right).
+
+    A host has at most `most` subscribers."""
     return ceil(subscribers / most)
 
 
 def _alone(clusters: int, subscribers: int) -> float:
-    """The probability that one cluster has all subscribers."""
+    """Return the probability that one cluster has all subscribers."""
     return float(clusters) ** (1 - subscribers)

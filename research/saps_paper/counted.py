@@ -1,7 +1,8 @@
-"""Figure 13 counted: what the running EITHER and BOTH machines ask of OFGate, in the simulator.
+"""Counts the queries of Figure 13: those that the running EITHER and BOTH state machines send OFGate in the simulator.
 
-A mesh of the product's brokers, each subscriber on a broker of its own, so that each join and leave is one of a broker.
-The topic has a tree all the time. A subscriber can leave only as often as it joins: so counts are for equal rates.
+The mesh consists of the product's brokers. Each subscriber has a broker of its own, so that each of its joins and
+leaves is a broker's. The topic always has a tree. A subscriber can leave only as often as it joins, so counts are for
+equal rates.
 """
 
 from __future__ import annotations
@@ -21,35 +22,35 @@ from saps.ofm.simulated import OfmNetwork, SimulatedController
 from saps.simulator import SimBroker, Simulation
 
 LEASE = 10.0
-"""Seconds that an answer to a publisher of EITHER holds; the product's default."""
+"""Lease in seconds of an answer to a publisher with EITHER; the product's default."""
 SECONDS = 5.0
-"""Virtual seconds counted."""
+"""Virtual seconds in which queries are counted."""
 COUNTED = (0.0, 0.2, 0.5, 1.0)
-"""Joins, and leaves, of each subscriber a second."""
+"""Joins of each subscriber a second; it leaves as often."""
 SETTLE = 8.0
-"""Seconds until everyone has subscribed, and the tree has them all."""
+"""Virtual seconds until all subscribers are in the tree."""
 TOPIC = "figure/13"
 
 
 class Case(NamedTuple):
-    """A point to count."""
+    """A point at which queries are counted."""
 
     mode: Mode
     rate: float
-    """Joins, and leaves, of each subscriber a second."""
+    """Joins of each subscriber a second; it leaves as often."""
     subscribers: int
     seconds: float
 
 
 def run(seed: int, sweep: Sweep, done: Progress = untold) -> Counted:
-    """Queries a second by method, join rate and leave rate."""
+    """Return the queries a second, by method, join rate and leave rate."""
     cases = [Case(mode, rate, FEW, SECONDS) for rate in COUNTED[::-1] for mode in Mode]  # the longest first
     found = sweep(partial(count, seed=seed), cases, done)
     return {(case.mode.name, case.rate, case.rate): queries for case, queries in zip(cases, found, strict=True)}
 
 
 def count(case: Case, seed: int) -> float:
-    """Queries to OFGate a second."""
+    """Return the queries to OFGate a second in one case. Raises RuntimeError if the topic gets no tree."""
     scene = _Scene(case, random.Random(f"{seed} {case.mode} {case.rate}"), seed)
     scene.settle()
     before = scene.gate.queries.total()
@@ -58,7 +59,7 @@ def count(case: Case, seed: int) -> float:
 
 
 class _Scene:
-    """Publishers and subscribers of one topic, each on a broker of its own."""
+    """A simulated mesh with publishers and subscribers of one topic, each on a broker of its own."""
 
     def __init__(self, case: Case, rng: random.Random, seed: int) -> None:
         self._case, self._rng = case, rng
@@ -70,7 +71,9 @@ class _Scene:
         self.gate: OFGate = network.ofgate(brokers[0], SimulatedController(network), LEASE)
 
     def settle(self) -> None:
-        """Subscribe, publish, construct the tree; then begin to join and leave."""
+        """Subscribe, publish and construct the tree; then begin to join and leave.
+
+        Raises RuntimeError if the tree is not constructed."""
         self.simulation.run_until(lambda: self.gate.leading)
         for broker in self._subscribers:
             broker.subscribe(TOPIC)
@@ -99,7 +102,7 @@ class _Scene:
         self._after(self._wait(), lambda: self._leave(broker))
 
     def _wait(self) -> float:
-        """Half of a joining and leaving, as events that know nothing of each other."""
+        """Return the seconds to a subscriber's next join or leave, exponentially distributed (a Poisson process)."""
         return self._rng.expovariate(2 * self._case.rate)
 
     def _after(self, delay: float, action: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""What the SAPS paper states in figures, beside ours: the only numbers of the study that we did not compute."""
+"""The SAPS paper's numeric statements beside ours. Only the paper's numbers were not computed here."""
 
 from __future__ import annotations
 
@@ -23,24 +23,25 @@ from research.saps_paper.switches import ZIPF
 
 
 class Claim(NamedTuple):
-    """One statement of the paper; `paper`, `ours` and `again` in `unit`."""
+    """One statement of the paper; `paper`, `ours` and `again` are in `unit`."""
 
     statement: str
     paper: float
     ours: float
     unit: str
     again: list[float]
-    """The same in further series of overlays."""
+    """Our values in further series of overlays."""
     reading: str
+    """The reading of the paper on which `ours` is based."""
 
     @property
     def difference(self) -> float:
-        """Ours less the paper's, in `unit`."""
+        """Our value less the paper's, in `unit`."""
         return self.ours - self.paper
 
 
 def claims(points: Iterable[Record], resources: Iterable[Resources], series: Sequence[Series]) -> list[Claim]:
-    """The paper's statements in section 4.1."""
+    """Return the paper's statements in section 4.1 beside ours."""
     at = {(p.figure, p.method): p for p in points if (p.clusters, p.subscribers) == (CLUSTERS, FEW)}
     ofm, alm_la = at["9", OFM], at["9", ALM_LA]
     involved = {(r.topology, r.distribution, r.subscribers): 100 * r.flow_entries for r in resources}
@@ -90,7 +91,7 @@ def claims(points: Iterable[Record], resources: Iterable[Resources], series: Seq
 
 
 def texts(claim: Claim) -> tuple[str, str, str, str]:
-    """The paper's figure, ours, the difference, and mean and range of the further series."""
+    """Return the texts of the paper's figure, ours, the difference, and the further series' mean and range."""
     points = "points" if claim.unit == "%" else claim.unit
     again = ""
     if claim.again:
@@ -99,20 +100,22 @@ def texts(claim: Claim) -> tuple[str, str, str, str]:
 
 
 class Left(NamedTuple):
-    """What OFM saves on the tree, as shares of the traffic and of the maximum hops."""
+    """The shares of the traffic and of the maximum hops that OFM saves on the tree."""
 
     clusters: int
     subscribers: int
     over_alm_la: float
+    """Share of ALM-LA's traffic."""
     over_aware: float
-    """Of cluster-aware ALM's."""
+    """Share of cluster-aware ALM's traffic."""
     most: float
-    """Of the least possible traffic without OFM, all clusters occupied."""
+    """Share of the least possible traffic without OFM if all clusters have subscribers."""
     hops_over_aware: float
+    """Share of cluster-aware ALM's maximum hops."""
 
 
 def left_for_ofm(points: Iterable[Record]) -> list[Left]:
-    """One line for each point of Figures 9 and 10."""
+    """Return the savings at each point of Figures 9 and 10."""
     at = {(p.clusters, p.subscribers, p.method): p for p in points if p.topology == "tree"}
     found = []
     for clusters, subscribers in sorted({key[:2] for key in at}):

@@ -1,8 +1,9 @@
-"""The scenes of the SAPS paper's simulation (section 4.1): who is where, and the multicast trees over them.
+"""The scenes of the SAPS paper's simulation (section 4.1): the places of the brokers, and the multicast trees over
+them.
 
-Subscribers are placed on hosts uniformly at random; a host with a subscriber is a broker with one key for the topic.
-The publisher is one of these brokers. A tree is grown by the product's own `saps.overlay.delivery.tree`, in each of
-its orders; broker names, and with them the membership vectors, are random, so each scene is another overlay.
+Subscribers are placed on hosts uniformly at random. A host with a subscriber is a broker with one key for the topic,
+and the publisher is one of these brokers. The product's own `saps.overlay.delivery.tree` grows the trees, in each of
+its orders. Broker names are random, and with them the membership vectors, so each scene is another overlay.
 """
 
 from __future__ import annotations
@@ -26,45 +27,48 @@ class Setting(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """How one publication travelled. Node 0 is the publisher; a node's parent stands before it."""
+    """The path of one publication. Node 0 is the publisher; a node's parent has a lower number."""
 
     parent: list[int]
+    """Parent of each node; -1 for the publisher."""
     cluster: list[int]
     """Number of each node's cluster."""
 
 
 class Measure(NamedTuple):
-    """What one publication cost."""
+    """The cost of one publication."""
 
     traffic: int
     """Inter-cluster messages, as the topology counts them."""
     hops: int
-    """The most inter-cluster hops to any subscriber: the paper's maximum delay."""
+    """Most inter-cluster hops to any subscriber: the paper's maximum delay."""
     copies: int
     """Messages between brokers of different clusters, each counted once."""
 
 
 Distance = Callable[[int, int], int]
-"""What one unicast message between two clusters counts."""
+"""Function that returns the hops of one unicast message between two clusters."""
 
 
 def generator(setting: Setting, overlay: int, seed: int) -> np.random.Generator:
-    """The chance of one overlay of a setting, the same in every run with this seed."""
+    """Return the random generator of one overlay of a setting, the same in every run with this seed."""
     return np.random.default_rng([seed, *(number or 0 for number in setting), overlay])
 
 
 def on_tree(a: int, b: int) -> int:
-    """The height-2 tree: a message between two clusters is sent to the upper switch and from it."""
+    """Return the hops between two clusters on the height-2 tree: to the upper switch and from it."""
     return 0 if a == b else 2
 
 
 def on_line(positions: Sequence[int]) -> Distance:
-    """The line: the links between the switches of two clusters; `positions[c]` is where cluster number c stands."""
+    """Return the distance on the line: the links between the switches of two clusters.
+
+    `positions[c]` is the position of cluster number c."""
     return lambda a, b: abs(positions[a] - positions[b])
 
 
 def members(setting: Setting, rng: np.random.Generator) -> list[BrokerRef]:
-    """The brokers with a subscriber."""
+    """Return the brokers with a subscriber, placed at random."""
     clusters = rng.integers(setting.clusters, size=setting.subscribers)
     if setting.brokers is not None:
         hosts = clusters * setting.brokers + rng.integers(setting.brokers, size=setting.subscribers)
@@ -74,7 +78,7 @@ def members(setting: Setting, rng: np.random.Generator) -> list[BrokerRef]:
 
 
 def multicast(publisher: BrokerRef, everyone: Sequence[BrokerRef], order: KeyOrder) -> Tree:
-    """The tree of one publication from a broker of `everyone` to all the others."""
+    """Return the tree of one publication from `publisher`, one of `everyone`, to all the others."""
     others = sorted((b for b in everyone if b is not publisher), key=lambda b: (place(b, order), b.name))
     tree = Tree([-1], [int(publisher.cluster)])
     todo = [(0, branch) for branch in divide(publisher, others, order)]
@@ -88,7 +92,7 @@ def multicast(publisher: BrokerRef, everyone: Sequence[BrokerRef], order: KeyOrd
 
 
 def measure(tree: Tree, distance: Distance) -> Measure:
-    """What a tree costs on a topology."""
+    """Return the cost of a tree on the topology of `distance`."""
     delay = [0] * len(tree.parent)
     traffic = copies = 0
     for node in range(1, len(delay)):
@@ -101,13 +105,14 @@ def measure(tree: Tree, distance: Distance) -> Measure:
 
 
 def ofm_on_tree(tree: Tree) -> Measure:
-    """OFM on the height-2 tree: up from the publisher's cluster, down to each other one with subscribers."""
+    """Return the cost of OFM on the height-2 tree: up from the publisher's cluster, down to each other occupied one."""
     occupied = len(set(tree.cluster))
     return Measure(occupied, 2, 0) if occupied > 1 else Measure(0, 0, 0)
 
 
 def ofm_on_line(tree: Tree) -> Measure:
-    """OFM on the line: once over each link between the outermost clusters with subscribers. Clusters are numbered by
-    position."""
+    """Return the cost of OFM on the line: once over each link between the outermost clusters with subscribers.
+
+    Clusters are numbered by position."""
     first, last, home = min(tree.cluster), max(tree.cluster), tree.cluster[0]
     return Measure(last - first, max(last - home, home - first), 0)

@@ -1,4 +1,4 @@
-"""The plots of ``saps reproduce saps``: saps-8.svg to saps-13.svg and saps-growth.svg."""
+"""Draws the plots of ``saps reproduce saps``: saps-8, -9, -10, -12, -13 and -growth, as SVG files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLOURS = {ALM: "C7", ALM_LA: "C0", ALM_LA_RANDOM: "C9", OFM: "C3", AWARE: "C2",
 
 
 def plot(results: Results, directory: Path) -> None:
-    """Write all plots. The same figures give the same files."""
+    """Write all plots into `directory`. Equal results give equal files."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "saps"
     from matplotlib import pyplot

@@ -1,6 +1,6 @@
-"""Figure 13 of the SAPS paper: queries to OFGate with EITHER and BOTH by its equations (section 4.2).
+"""Computes Figure 13 of the SAPS paper: queries to OFGate with EITHER and BOTH by its equations (section 4.2).
 
-Counts from the running machines (`research.saps_paper.counted`) are handed to `queries` and stand beside them.
+`queries` puts the counts of the running state machines (`research.saps_paper.counted`) beside them.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Mapping
 from research.saps_paper.records import FEW, Queries
 
 PUBLISHERS, PUBLISH_RATE = 10, 1.0
-"""The paper's; its subscribers are `FEW`."""
+"""Publishers, and messages a second of each, in the paper; its subscribers are `FEW`."""
 RATES = tuple(i / 10 for i in range(11))
-"""Joins and leaves of each subscriber per second; the scales of the paper's axes are not in its text."""
+"""Joins or leaves of each subscriber a second. The paper's text does not give the scales of its axes."""
 
 Counted = Mapping[tuple[str, float, float], float]
-"""Queries per second that were counted, by method, join rate and leave rate."""
+"""Counted queries a second, by method, join rate and leave rate."""
 
 
 def either(publishers: int, publish_rate: float, subscribers: int, leave_rate: float, join_rate: float) -> float:
-    """Eq. (1). Rates are per second, of each publisher and subscriber."""
+    """Return the queries a second with EITHER by Eq. (1). Rates are those of each publisher or subscriber, a second."""
     return publishers * publish_rate + subscribers * leave_rate + subscribers * join_rate
 
 
 def both(subscribers: int, leave_rate: float) -> float:
-    """Eq. (2)."""
+    """Return the queries a second with BOTH by Eq. (2). `leave_rate` is that of each subscriber, a second."""
     return subscribers * leave_rate
 
 
 def queries(counted: Counted | None = None) -> list[Queries]:
-    """The points of the figure."""
+    """Return the points of the figure, with those of `counted` beside the equations'."""
     seen = counted or {}
     found = []
     for join in RATES:

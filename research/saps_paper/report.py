@@ -1,4 +1,4 @@
-"""What ``saps reproduce saps`` writes: the page docs/reproduction/saps.md, and the headline on the terminal."""
+"""Writes the output of ``saps reproduce saps``: the page docs/reproduction/saps.md, and the terminal's headline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from saps.agents.either import ASK_AGAIN
 
 
 class Results(NamedTuple):
-    """All that one run has computed."""
+    """All results of one run."""
 
     overlays: int
     seed: int
@@ -42,7 +42,7 @@ class Results(NamedTuple):
     growth: list[Growth]
 
     def cells(self) -> list[dict[str, object]]:
-        """Figures 8 to 13, as saps.json has them."""
+        """Return the points of Figures 8 to 13 as records for saps.json."""
         return [
             *(point._asdict() for point in self.points),
             *(point._asdict() for point in self.examples),
@@ -51,12 +51,12 @@ class Results(NamedTuple):
         ]
 
     def figure(self, number: str) -> list[Record]:
-        """The points of Figure 8, 9 or 10."""
+        """Return the points of Figure 8, 9 or 10."""
         return [point for point in self.points if point.figure == number]
 
 
 def markdown(results: Results) -> str:
-    """The page."""
+    """Return the page docs/reproduction/saps.md."""
     found = claims(results.points, results.resources, results.series)
     return _PAGE.format(
         seed=results.seed,
@@ -85,7 +85,7 @@ def markdown(results: Results) -> str:
 
 
 def show(results: Results, console: Console) -> None:
-    """The paper's statements beside ours, and what cluster-aware ALM leaves for OFM."""
+    """Print the paper's statements beside ours, and the savings that cluster-aware ALM leaves for OFM."""
     heads = ("statement", "paper", "ours", "difference", "reading taken")
     grid = Grid(*heads, title="SAPS 2016, section 4.1", show_lines=True)
     for claim in claims(results.points, results.resources, results.series):

@@ -1,9 +1,8 @@
-"""The Skip Graph's split of a range over arrays: the same trees as `saps.overlay.delivery.tree`, for up to millions
-of keys.
+"""Computes the Skip Graph's split of a range on arrays: the trees of `saps.overlay.delivery.tree` for millions of keys.
 
-The nearest first neighbours of a key in the lists of level 0, 1, 2, ... are those that share more and more bits of its
-membership vector. So going away from the publisher, a key is the child of the first key on the present path that it
-shares more bits with than that key's last child did.
+A key's neighbours in the lists of level 0, 1, 2, ... share more and more bits of its membership vector. The keys are
+visited away from the publisher. Each is the child of the first key on the present path with which it shares more bits
+than that key's last child did.
 """
 
 from __future__ import annotations
@@ -20,20 +19,21 @@ from saps.overlay.design.compiled import compiled
 Ints = NDArray[np.int64]
 
 VECTOR_BITS = 62
-"""Of the vectors here; a level list is down to one key long before."""
+"""Bits of the vectors here. A level's list is down to one key long before the last bit."""
 GROWTH = (100, 1000, 10_000, 100_000, 1_000_000)
+"""Numbers of subscribers of a single multicast."""
 QUICK_GROWTH = GROWTH[:3]
-"""Subscribers of a single multicast."""
 
 
 def random_vectors(count: int, rng: np.random.Generator) -> Ints:
-    """Membership vectors of `count` keys."""
+    """Return random membership vectors of `count` keys."""
     return rng.integers(1 << VECTOR_BITS, size=count)
 
 
 def parents(vectors: Ints, publisher: int) -> Ints:
-    """Who sends to whom when the key at `publisher` multicasts to all: the sender of each key, -1 for the publisher's.
-    Keys are known by their place in the order; vectors must differ and be below 2 ** VECTOR_BITS."""
+    """Return the sender of each key when the key at `publisher` multicasts to all; -1 for the publisher.
+
+    Keys are numbered by their place in the order. Vectors must differ and be below 2 ** VECTOR_BITS."""
     found = np.full(len(vectors), -1, np.int64)
     right = _away(vectors[publisher:])[1:]
     left = _away(vectors[publisher::-1])[1:]
@@ -43,12 +43,14 @@ def parents(vectors: Ints, publisher: int) -> Ints:
 
 
 def crossings(parent: Ints, cluster: Ints, publisher: int) -> tuple[int, int, int]:
-    """Inter-cluster messages of a multicast, the most of them in a row, and the most messages in a row."""
+    """Return the inter-cluster messages of a multicast, and the most of them and the most messages on one path.
+
+    `parent` is a result of `parents`; `cluster` has the cluster of each key."""
     return _crossings(parent, cluster, publisher)
 
 
 def growth(sizes: Iterable[int], seed: int) -> list[Growth]:
-    """One multicast to each number of subscribers."""
+    """Return one multicast for each number of subscribers."""
     found = []
     for size in sizes:
         began = time.perf_counter()
@@ -63,10 +65,10 @@ def growth(sizes: Iterable[int], seed: int) -> list[Growth]:
 
 @compiled
 def _away(vectors: Ints) -> Ints:
-    """The senders in a run that begins with the publisher, nearest first."""
+    """Return the sender of each key in a run that begins with the publisher, nearest first."""
     count = len(vectors)
     parent = np.full(count, -1, np.int64)
-    below = np.full(count, 1 << VECTOR_BITS, np.int64)  # a child's vector differs from its sender's by less than that
+    below = np.full(count, 1 << VECTOR_BITS, np.int64)  # bound on a next child's difference from its sender
     path = np.zeros(count, np.int64)
     depth = 0
     for key in range(1, count):

@@ -1,16 +1,16 @@
-"""Figures 8 to 10 of the SAPS paper (2016, section 4.1), recomputed with the product's keys and multicast trees.
+"""Recomputes Figures 8 to 10 of the SAPS paper (2016, section 4.1) with the product's keys and multicast trees.
 
-The paper leaves four things open. The readings taken here are those that meet its three statements in figures at once
-(the reductions by 71.6 % and 87.5 %, and "almost 4 times"); `readings` has others for the headline.
+The paper leaves four things open. The readings taken here meet its three numeric statements at once (the reductions by
+71.6 % and 87.5 %, and "almost 4 times"). `readings` computes others for the headline.
 
-- Brokers of a cluster: `BROKERS`. A broker with any subscriber has one key for the topic.
-- Publisher: any of the brokers with a subscriber; the range is divided from there to both sides.
+- Brokers in a cluster: `BROKERS` hosts. A host with any subscriber is a broker with one key for the topic.
+- Publisher: any broker with a subscriber; the range is divided from there to both sides.
 - Multicast rule: that of the product (`saps.overlay.delivery.tree`), relay-free along Skip Graph neighbours.
 - "Maximum" hops: the greatest of all overlays of a point.
 
-A message between clusters counts two on the tree (to the upper switch and from it), on the line one for each link
-between their switches. All chance comes from the seed: each overlay has its own generator, so a run can be repeated on
-any number of cores.
+A message between clusters counts two on the tree (to the upper switch and from it). On the line it counts one for each
+link between their switches. All randomness comes from the seed. Each overlay has its own generator, so a run can be
+repeated on any number of cores.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ from research.saps_paper.records import (
 from saps.overlay.ring.keys import KeyOrder, place
 
 Samples = dict[tuple[str, str], list[Measure]]
-"""By topology and method the measures of a setting's overlays."""
+"""Measures of a setting's overlays, by topology and method."""
 
 HEADLINE = Setting(CLUSTERS, FEW, BROKERS)
 SERIES = 20
-"""How often the headline is computed once more."""
+"""Further series of overlays in which the headline is computed."""
 
 
 def settings(*, quick: bool = False) -> list[Setting]:
-    """The points of Figures 8 to 10."""
+    """Return the settings of Figures 8 to 10; `quick`: fewer of them."""
     by_subscribers = QUICK_SUBSCRIBERS if quick else SUBSCRIBERS
     by_clusters = QUICK_CLUSTER_COUNTS if quick else CLUSTER_COUNTS
     several = [Setting(CLUSTERS, count, BROKERS) for count in by_subscribers]
@@ -75,7 +75,7 @@ def settings(*, quick: bool = False) -> list[Setting]:
 
 
 def publish_once(setting: Setting, rng: np.random.Generator) -> dict[tuple[str, str], Measure]:
-    """One publication in one overlay, by all methods on both topologies."""
+    """Return the cost of one publication in one overlay, by topology and method."""
     everyone = members(setting, rng)
     publisher = everyone[rng.integers(len(everyone))]
     by_position = on_line(range(setting.clusters))
@@ -98,14 +98,14 @@ def publish_once(setting: Setting, rng: np.random.Generator) -> dict[tuple[str, 
 
 
 class Part(NamedTuple):
-    """Overlays of a setting, known by their numbers."""
+    """Some overlays of a setting, by their numbers."""
 
     setting: Setting
     overlays: range
 
 
 def sample(part: Part, seed: int) -> Samples:
-    """`publish_once` in each of the overlays."""
+    """Return the results of `publish_once` in each of the overlays."""
     (setting, overlays), found = part, Samples()
     for overlay in overlays:
         for what, measured in publish_once(setting, generator(setting, overlay, seed)).items():
@@ -122,7 +122,7 @@ def run(
     *,
     more: int = 0,
 ) -> tuple[dict[Setting, Samples], list[Series]]:
-    """All samples of all settings, and `more` series of the headline."""
+    """Return the samples of all settings, each with so many overlays, and `more` further series of the headline."""
     parts = [Part(setting, range(overlays)) for setting in wanted]
     parts += [Part(HEADLINE, range(i * overlays, (i + 1) * overlays)) for i in range(1, more + 1)]
     found = sweep(partial(sample, seed=seed), parts, done)
@@ -130,7 +130,7 @@ def run(
 
 
 def records(measured: dict[Setting, Samples]) -> list[Record]:
-    """The points of Figures 8, 9 and 10."""
+    """Return the points of Figures 8, 9 and 10."""
     by_subscribers = sorted(setting for setting in measured if setting.clusters == CLUSTERS)
     by_clusters = sorted(setting for setting in measured if setting.subscribers == FEW)
     figures = ("8", "line", by_subscribers), ("9", "tree", by_subscribers), ("10", "tree", by_clusters)
@@ -183,7 +183,7 @@ def _series(samples: Samples) -> Series:
 
 
 def readings(overlays: int, seed: int) -> list[Reading]:
-    """The headline under other readings of what the paper leaves open."""
+    """Return the headline under other readings of the paper: numbers of hosts, and the publisher."""
     return [
         _reading(Setting(CLUSTERS, FEW, brokers), publisher, overlays, seed)
         for brokers in (1, 2, 4, BROKERS, 16, None)

@@ -1,8 +1,8 @@
-"""Figures 11 and 12 of the SAPS paper: what a topic takes of the switches, as the paper counts and `saps.ofm` plans it.
+"""Computes Figures 11 and 12 of the SAPS paper: a topic's entries and buckets, by the paper's count and by `saps.ofm`.
 
 The paper counts one flow entry on each switch of the tree and one bucket for each address to be rewritten. The product
-needs more entries: one for each broker, which also returns its loopback packet, and by default one for each tree link,
-so that outdated tables close no loop.
+needs more entries. Each broker has one, which also returns its loopback packet. By default each tree link has one, so
+that outdated tables form no loop.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from saps.ofm.trees.tree import SharedTree, Tree
 from saps.overlay.ring.keys import BrokerRef
 
 MOST_ON_HOST = 1000
-"""Subscribers of one host (Figure 12)."""
+"""Most subscribers of one host (Figure 12)."""
 ZIPF = 1.0
-"""Exponent of Zipf's law over the clusters; the paper does not name it."""
+"""Exponent of Zipf's law over the clusters; the paper does not give it."""
 RESOURCE_SUBSCRIBERS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 
 _OFM = Ofm(OfmAddress("239.77.0.1", 5000), 1, Loopback("10.255.255.254", "02:ff:00:00:00:01"))
@@ -34,7 +34,9 @@ _PORT = 7400
 
 
 def network(topology: str, clusters: int, brokers: Sequence[BrokerRef]) -> tuple[Topology, list[BrokerAddress]]:
-    """The paper's line or height-2 tree of `clusters` switches, with the brokers at their clusters'."""
+    """Return the paper's ``line`` or height-2 ``tree`` of `clusters` switches, and the addresses of the brokers.
+
+    The brokers are attached to their clusters' switches. The tree has a root switch in addition."""
     found = Topology()
     root = clusters + 1
     for dpid in range(1, clusters + 1):
@@ -53,12 +55,12 @@ def network(topology: str, clusters: int, brokers: Sequence[BrokerRef]) -> tuple
 
 
 def shared_tree(topology: str, clusters: int, brokers: Sequence[BrokerRef]) -> Tree:
-    """The product's tree of a topic with these brokers."""
+    """Return the product's tree of a topic with these brokers."""
     return SharedTree().plan(*network(topology, clusters, brokers))
 
 
 def examples(overlays: int, seed: int) -> list[Example]:
-    """Figure 11: what the product plans, beside the paper's way of counting."""
+    """Return Figure 11: the product's plan beside the paper's count."""
     setting = Setting(CLUSTERS, FEW, BROKERS)
     found = []
     for topology in METHODS:
@@ -69,14 +71,17 @@ def examples(overlays: int, seed: int) -> list[Example]:
 
 
 def planned(topology: str, clusters: int, brokers: Sequence[BrokerRef]) -> tuple[int, int, int, int, int]:
-    """For a topic with these brokers: switches, brokers, flow entries, these with one for each tree link, buckets."""
+    """Return the numbers for a topic with these brokers.
+
+    These are its switches, its brokers, its flow entries with one for all tree links of a switch, its flow entries with
+    one for each tree link, and its buckets."""
     tree = shared_tree(topology, clusters, brokers)
     joint, per_port = plan(replace(_OFM, per_port=False), tree), plan(_OFM, tree)
     return len(tree.switches), len(brokers), joint.entries, per_port.entries, per_port.buckets
 
 
 def resources(overlays: int, seed: int) -> list[Resources]:
-    """The points of Figure 12."""
+    """Return the points of Figure 12."""
     found = []
     for topology, exponent in (("line", 0.0), ("tree", 0.0), ("tree", ZIPF)):
         for subscribers in RESOURCE_SUBSCRIBERS:
@@ -90,13 +95,13 @@ def resources(overlays: int, seed: int) -> list[Resources]:
 
 
 def _placed(subscribers: int, exponent: float, overlays: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """In each overlay the subscribers of each cluster, which are drawn by Zipf's law (exponent 0: uniformly)."""
+    """Return the subscribers by overlay and cluster, drawn by Zipf's law over the clusters (exponent 0: uniformly)."""
     weights = np.arange(1, CLUSTERS + 1) ** -exponent
     return rng.multinomial(subscribers, weights / weights.sum(), size=overlays)
 
 
 def _taken(topology: str, placed: NDArray[np.int64]) -> tuple[float, float]:
-    """The mean shares of switches with an entry, and of rewriting buckets."""
+    """Return the mean share of switches with an entry, and the mean of rewriting buckets divided by switches."""
     switches = CLUSTERS + (topology == "tree")
     involved = buckets = 0
     for counts in placed.tolist():

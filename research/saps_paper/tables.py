@@ -1,4 +1,4 @@
-"""The Markdown tables of the page docs/reproduction/saps.md."""
+"""Formats the Markdown tables of the page docs/reproduction/saps.md."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from research.saps_paper.headline import Claim, Left, texts
 from research.saps_paper.records import FEW, METHODS, Example, Queries, Reading, Record, Resources
 
 SHOWN = (10, 100, 1000, 100_000)
-"""Numbers of subscribers that the page's tables have; the plots and saps.json have all."""
+"""Numbers of subscribers in the page's tables; the plots and saps.json have all."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, words: int = 0) -> str:
-    """A table, the first `words` columns to the left and the others, numbers, to the right."""
+    """Return a table. The first `words` columns are aligned left and the others, numbers, right."""
     rule = ["---"] * words + ["---:"] * (len(heads) - words)
     return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in (heads, rule, *rows))
 
@@ -23,7 +23,7 @@ def claims(found: Iterable[Claim], series: int) -> str:
 
 
 def readings(found: Iterable[Reading]) -> str:
-    """The headline with other numbers of hosts, any broker publishing."""
+    """Return the headline with other numbers of hosts, where any broker publishes."""
     return table(
         ("hosts in a cluster", "traffic", "greatest hops", "mean hops"),
         [
@@ -36,7 +36,7 @@ def readings(found: Iterable[Reading]) -> str:
 
 
 def figure(points: Sequence[Record]) -> str:
-    """Figure 8, 9 or 10: one line for each x."""
+    """Return the table of Figure 8, 9 or 10, with a line for each x."""
     by_clusters = points[0].figure == "10"
     lines: dict[int, list[str]] = {}
     for p in points:
@@ -48,7 +48,7 @@ def figure(points: Sequence[Record]) -> str:
 
 
 def farthest(points: Iterable[Record]) -> float:
-    """The greatest distance of a point from its closed form, in standard errors."""
+    """Return the greatest distance of a point from its closed form, in standard errors."""
     return max(_errors(point) for point in points if point.closed_form is not None)
 
 
@@ -106,7 +106,7 @@ def resources(found: Sequence[Resources]) -> str:
 
 
 def counted(points: Iterable[Queries]) -> str:
-    """Figure 13 where the machines were counted: queries a second."""
+    """Return the queries a second of Figure 13, where they were counted at the state machines."""
     return table(
         ("method", "joins and leaves of each a second", "by the equation", "counted"),
         [

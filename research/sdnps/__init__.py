@@ -1,1 +1,1 @@
-"""The SDNPS paper's evaluation (2016, section 5), recomputed and measured on Open vSwitch."""
+"""Recomputes the SDNPS paper's evaluation (2016, section 5), and measures it on Open vSwitch."""

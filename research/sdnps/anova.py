@@ -1,8 +1,8 @@
-"""The statistics of SDNPS's section 5.1.6, and what they should have been: are samples normal, does a factor matter?
+"""Computes the statistics of SDNPS's section 5.1.6, tests of normality and of a factor's effect, and sounder ones.
 
-The paper tests normality by Kolmogorov and Smirnov. With mean and deviation estimated from the same sample that test
-hardly ever says no; Lilliefors' version, simulated here, says it as often as it states. The analysis of variance
-assumes normal samples of one variance; the Kruskal-Wallis test assumes neither.
+The paper tests normality by the Kolmogorov-Smirnov test. With mean and deviation estimated from the same sample, that
+test hardly ever rejects. Lilliefors' version, simulated here, rejects normal samples as often as its level states. The
+analysis of variance assumes normal samples of one variance; the Kruskal-Wallis test assumes neither.
 """
 
 from __future__ import annotations
@@ -19,26 +19,28 @@ SIMULATIONS = 999
 
 
 class Sample(NamedTuple):
-    """A cell's samples of one quantity."""
+    """Statistics of a cell's samples of one quantity."""
 
     n: int
     mean: float
     deviation: float
     ks_p: float
-    """Of Kolmogorov and Smirnov's test against the normal distribution of this mean and deviation, as in the paper."""
+    """P-value of the Kolmogorov-Smirnov test against the normal distribution of this mean and deviation, as in the
+    paper."""
     lilliefors_p: float
-    """The same, allowing for the estimation."""
+    """P-value of Lilliefors' test, which allows for the estimation of mean and deviation."""
 
 
 class Effect(NamedTuple):
-    """Does the factor that distinguishes some cells have an effect?"""
+    """Two tests of whether the factor that distinguishes some cells has an effect."""
 
     anova: Anova
     kruskal_p: float
+    """P-value of the Kruskal-Wallis test."""
 
 
 def describe(values: Sequence[float], seed: int) -> Sample:
-    """At least two values. Equal ones are not normal: both probabilities are 0."""
+    """Return the statistics of at least two values. Equal values are not normal, and both p-values are 0."""
     mean, deviation = statistics.fmean(values), statistics.stdev(values)
     if not deviation:
         return Sample(len(values), mean, 0.0, 0.0, 0.0)
@@ -49,7 +51,9 @@ def describe(values: Sequence[float], seed: int) -> Sample:
 
 
 def effect(columns: Sequence[Sequence[float]]) -> Effect:
-    """One-way analysis of variance, and the Kruskal-Wallis test. At least two columns, not all values equal."""
+    """Return the one-way analysis of variance and the Kruskal-Wallis test of at least two columns.
+
+    The values must not all be equal."""
     everything = [value for column in columns for value in column]
     overall = statistics.fmean(everything)
     means = [statistics.fmean(column) for column in columns]
@@ -69,5 +73,5 @@ def effect(columns: Sequence[Sequence[float]]) -> Effect:
 
 
 def _stats() -> Any:
-    """Importing it takes two seconds of a processor."""
+    """Import scipy.stats only when it is needed, because that takes two seconds of processor time."""
     return import_module("scipy.stats")

@@ -1,10 +1,10 @@
-"""One node of the experiment of SDNPS's Tables 1 to 6, as a process on its host: sends packets, or counts them.
+"""One node of the experiment of SDNPS's Tables 1 to 6, as a process on its host: sends packets or counts them.
 
-``python -m research.sdnps.ends IP PORT`` takes orders on standard input and answers each with a line of JSON.
-Arrivals are the kernel's time stamps, so how soon this process gets to reading does not count.
+``python -m research.sdnps.ends IP PORT`` takes orders on standard input and answers each with a line of JSON. Times of
+arrival are the kernel's time stamps, so a delay of this process does not matter.
 
-    send IP PORT PACKETS RATE RUN    -> {"began": ns}; RATE 0: as fast as it can
-    count PACKETS RUN, then over     -> {"got": n, "last": ns, "delays": [us, ...]}; `over`: all has been sent
+    send IP PORT PACKETS RATE RUN    -> {"began": ns}; RATE 0: as fast as possible
+    count PACKETS RUN, then over     -> {}, then {"got": n, "last": ns, "delays": [us, ...]}; `over`: all were sent
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ PACKET = 200
 """Bytes of a packet with its IP and UDP headers (section 5.1)."""
 PAYLOAD = PACKET - 28
 HEAD = struct.Struct("!IQ")
-"""Run, and nanoseconds when it was sent, or 0."""
+"""Head of a packet: the number of the run, and the time it was sent in ns, or 0."""
 QUIET = 0.25
-"""Seconds without a packet, after all have been sent, until the rest counts as lost."""
+"""Seconds without a packet, after all were sent, until the rest counts as lost."""
 MOST_DELAYS = 5000
-"""Delays that are told at most: those of a run as fast as possible are of no use."""
+"""Most delays in an answer. Delays of a run as fast as possible are of no use."""
 BUFFER = 256 << 20
-"""Bytes of the receive buffer: what is lost is lost on the way."""
+"""Bytes of the receive buffer, so large that packets are lost only on the way."""
 PATIENT = 10
-"""Added to the niceness of who counts: the buffer waits, and the switches on the same processors cannot."""
+"""Niceness added to a counting process. The buffer can wait; the switches on the same processors cannot."""
 _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
 _STAMP = struct.Struct("@qq")
 
 
 def send(sock: socket.socket, to: tuple[str, int], packets: int, rate: float, run: int) -> dict[str, Any]:
-    """Send so many packets, at `rate` a second or as fast as possible."""
+    """Send so many packets at `rate` a second (0: as fast as possible). Returns the time it began, in ns."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         out.bind(sock.getsockname())
@@ -61,7 +61,9 @@ def _paced(out: socket.socket, packets: int, rate: float, run: int) -> None:
 
 
 def count(sock: socket.socket, expected: int, run: int) -> dict[str, Any]:
-    """Count the packets of a run until all have come, or it is over and quiet."""
+    """Count the packets of a run until all have come, or until the sender is done and nothing comes for `QUIET` s.
+
+    Returns the number of packets, the time of the last one in ns, and delays in µs."""
     got, last, quiet = 0, 0, None
     delays: list[float] = []
     while got < expected:
@@ -84,7 +86,7 @@ def count(sock: socket.socket, expected: int, run: int) -> dict[str, Any]:
 
 
 def _arrivals(sock: socket.socket) -> list[tuple[int, int, int]]:
-    """Of the packets that wait, but not too many at once: run, when it was sent, when it came."""
+    """Return at most 1000 waiting packets, each as its run, the time it was sent, and the time it came, in ns."""
     found = []
     space = socket.CMSG_SPACE(_STAMP.size)
     for _ in range(1000):
@@ -98,13 +100,13 @@ def _arrivals(sock: socket.socket) -> list[tuple[int, int, int]]:
 
 
 def drain(sock: socket.socket) -> None:
-    """Forget what has come: loopback packets of one's own, and what came late."""
+    """Discard waiting packets: this node's own loopback packets, and late ones."""
     while _arrivals(sock):
         pass
 
 
 def main(ip: str, port: int) -> None:
-    """Serve until the end of standard input."""
+    """Serve orders until the end of standard input."""
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, BUFFER)
@@ -120,7 +122,7 @@ def main(ip: str, port: int) -> None:
             if verb == "send":
                 answer = send(sock, (words[0], int(words[1])), int(words[2]), float(words[3]), int(words[4]))
             else:
-                print("{}", flush=True)  # it counts from now on
+                print("{}", flush=True)  # tells the bench that counting has begun
                 answer = count(sock, int(words[0]), int(words[1]))
             print(json.dumps(answer), flush=True)
 

@@ -1,9 +1,8 @@
-"""The experiment of SDNPS's Tables 1 to 6 (2016, section 5.1) on Open vSwitch: delay and loss of packets along a tree.
+"""Runs the experiment of SDNPS's Tables 1 to 6 (2016, section 5.1) on Open vSwitch: delay and loss along a tree.
 
-Each repetition goes through all cells in an order of its own, so that what else happens on the machine falls on all of
-them alike. In every cell each publisher sends the paper's burst, then some packets at a low rate, whose delays are
-those of single packets. The trees are installed by `saps controller`, which then ends: nothing but the switches is
-measured.
+Each repetition visits all cells in an order of its own, so that other work on the machine affects all of them alike. In
+every cell each publisher sends the paper's burst, and then some packets at a low rate, whose delays are those of single
+packets. `saps controller` installs the trees and then ends, so that only the switches are measured.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from saps.ofm.northbound.schema import OfmRequest, Status
 RUNS, QUICK_RUNS = 10, 2
 QUICK_PACKETS = 2000
 QUICK_ENTRIES = 1000
-"""Flow entries of ``--quick``; in Table 4 five times as many too."""
+"""Most flow entries with ``--quick``; in Table 4 five times as many."""
 BURST_RATE = 41_000.0
-"""Packets a second of each publisher: what the 2,439 ms for 100,000 packets of Table 1's first row come to."""
+"""Packets a second of each publisher in a burst, from the 2,439 ms for 100,000 packets in Table 1's first row."""
 STEADY_RATE, STEADY_PACKETS = 1000.0, 250
-"""Packets a second, and packets, of which the delays are measured."""
+"""Packets a second and number of packets of the measurement of single packets' delays."""
 PORT = 7000
 OPENFLOW, NORTHBOUND = ("127.0.0.1", 6653), "127.0.0.1:8181"
 PATIENCE = 120.0
-"""Seconds a node, or the controller, may take for an answer."""
+"""Most seconds to wait for an answer of a node or the controller."""
 FILLER = 0x5F111E4
-"""Cookie of the flow entries that only take up room."""
+"""Cookie of the flow entries that only fill the tables."""
 BROKER_PRIORITY = 0xA000
-"""The priority of a broker's entry (`saps.ofm.flows.plan`): the fillers look like further brokers' entries."""
+"""Priority of a broker's entry (`saps.ofm.flows.plan`), so that the fillers look like further brokers' entries."""
 
 
 class Run(NamedTuple):
@@ -57,27 +56,31 @@ class Run(NamedTuple):
 
     table: int
     row: int
-    """Of the cell in its table."""
+    """Place of the cell in its table, from 0."""
     repetition: int
     packets: int
-    """Sent by all publishers together, times subscribers."""
+    """Packets of the burst that all subscribers should receive together."""
     received: int
+    """Packets of the burst that all subscribers received together."""
     duration_ms: float
-    """From the first packet sent to the last received at the subscriber that had it last: the paper's delay."""
+    """Time from the first packet sent to the last received by any subscriber in ms: the paper's delay."""
     delay_us: float
-    """Median of single packets at a steady rate."""
+    """Median delay of single packets at the steady rate in µs."""
     delay_p99_us: float
+    """99th percentile of the same delays in µs."""
     steady_sent: int
+    """Packets at the steady rate that all subscribers should receive together."""
     steady_received: int
+    """Packets at the steady rate that all subscribers received together."""
 
     @property
     def loss(self) -> float:
-        """Of the burst, in per cent."""
+        """Lost packets of the burst, in per cent."""
         return 100 * (1 - self.received / self.packets)
 
 
 class Node:
-    """A process on a host (`sdnps_ends`)."""
+    """A node's process on a host (`research.sdnps.ends`)."""
 
     def __init__(self, lab: Lab, number: int) -> None:
         host = lab.topology.host(NODES[number])
@@ -89,13 +92,13 @@ class Node:
         self._line()
 
     def tell(self, order: str) -> None:
-        """Give an order."""
+        """Send the process an order."""
         assert self._process.stdin is not None
         self._process.stdin.write(order + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """The answer to the oldest order. Raises `LabError` if there is none in time."""
+        """Return the answer to the oldest order. Raises `LabError` without an answer in `PATIENCE` seconds."""
         found: dict[str, Any] = json.loads(self._line())
         return found
 
@@ -109,7 +112,7 @@ class Node:
         return line
 
     def end(self) -> None:
-        """End the process."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -118,7 +121,7 @@ class Node:
 
 
 class Bench:
-    """The lab with its nodes and trees. `send` measures."""
+    """The lab with its nodes and trees; `send` makes a measurement."""
 
     def __init__(self, lab: Lab, nodes: dict[int, Node], trees: dict[tuple[tuple[int, ...], ...], OfmAddress]) -> None:
         self._lab, self._nodes, self._trees = lab, nodes, trees
@@ -126,7 +129,7 @@ class Bench:
         self._filled = 0
 
     def fill(self, entries: int) -> None:
-        """So many flow entries of others in each switch. Raises `LabError`."""
+        """Have so many flow entries of other brokers in each switch. Raises `LabError`."""
         if entries == self._filled:
             return
         with tempfile.NamedTemporaryFile("w", suffix=".flows") as file:
@@ -145,7 +148,7 @@ class Bench:
             raise LabError(f"ovs-ofctl {arguments[0]}: {error.stderr.strip()}") from None
 
     def entries(self) -> list[int]:
-        """Flow entries of others in each switch, counted by the switches."""
+        """Return the number of flow entries of other brokers in each switch, as the switch counts them."""
         found = []
         for switch in self._lab.topology.switches:
             command = ["ovs-ofctl", "-O", "OpenFlow13", "dump-aggregate", switch.name, f"cookie={FILLER:#x}/-1"]
@@ -154,8 +157,10 @@ class Bench:
         return found
 
     def send(self, cell: Cell, packets: int, rate: float) -> tuple[float, list[dict[str, Any]]]:
-        """All publishers of a cell send so many packets each: the seconds it took by the paper's definition, and what
-        each subscriber got. Raises `LabError`."""
+        """Have all publishers of a cell send so many packets each, at `rate` a second.
+
+        Returns the seconds by the paper's definition, and each subscriber's answer (`research.sdnps.ends.count`).
+        Raises `LabError`."""
         self._runs += 1
         to = self._trees[cell.publishers, cell.subscribers]
         publishers = [self._nodes[number] for number in cell.publishers]
@@ -173,7 +178,7 @@ class Bench:
 
 
 def _fillers(entries: int) -> Iterator[str]:
-    """Entries as `ovs-ofctl` reads them, for brokers that do not exist."""
+    """Yield flow entries, in the syntax of `ovs-ofctl`, for brokers that do not exist."""
     for number in range(entries):
         source = f"10.78.{number >> 8 & 255}.{number & 255}"
         yield (
@@ -184,7 +189,7 @@ def _fillers(entries: int) -> Iterator[str]:
 
 @contextmanager
 def bench(cells: Iterable[Cell]) -> Iterator[Bench]:
-    """The lab, up inside the block, with the trees that these cells need. Raises `LabError`."""
+    """Yield a lab with the trees that these cells need; it is up inside the block. Raises `LabError`."""
     wanted = sorted({(cell.publishers, cell.subscribers) for cell in cells})
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="saps-sdnps-")))
@@ -201,7 +206,9 @@ def bench(cells: Iterable[Cell]) -> Iterator[Bench]:
 def _install(
     lab: Lab, nodes: dict[int, Node], wanted: Sequence[tuple[tuple[int, ...], ...]], folder: Path
 ) -> dict[tuple[tuple[int, ...], ...], OfmAddress]:
-    """Has a controller make a tree for each pair of publishers and subscribers; then it ends, and the trees stay."""
+    """Have a controller construct a tree for each pair of publishers and subscribers, and return the trees' addresses.
+
+    The controller then ends, and the trees stay. Raises `LabError`."""
     token = folder / "token"
     token.write_text(secrets.token_hex(16))
     options = ["--listen", "{}:{}".format(*OPENFLOW), "--northbound", NORTHBOUND, "--token-file", str(token)]
@@ -238,7 +245,9 @@ async def _tree(
 
 
 def chosen(*, quick: bool) -> list[Cell]:
-    """The cells that are measured; with `quick` the ends of Tables 1 to 3, two rows of Table 4, and one of 5 and 6."""
+    """Return the cells to measure.
+
+    With `quick` these are the first and last rows of Tables 1 to 3, two rows of Table 4, and one of Tables 5 and 6."""
     return [cell for cell in CELLS if not quick or (cell.hops != 2 if not cell.entries else _few(cell))]
 
 
@@ -247,24 +256,26 @@ def _few(cell: Cell) -> bool:
 
 
 class Settings(NamedTuple):
-    """How the cells are measured."""
+    """The parameters of the measurement."""
 
     runs: int = RUNS
     packets: int = PACKETS
-    """Of each publisher."""
+    """Packets of each publisher in a burst."""
     rate: float = BURST_RATE
-    """Packets a second of each publisher; 0: as many as it can send."""
+    """Packets a second of each publisher in a burst; 0: as fast as possible."""
     seed: int = 1
 
 
 def measure(cells: Sequence[Cell], settings: Settings, progress: Callable[[int, int], None]) -> list[Run]:
-    """Each cell so many times. Raises `LabError`."""
+    """Measure each cell `settings.runs` times. Raises `LabError`.
+
+    `progress` is called with the number of tests done and of all."""
     rng = random.Random(settings.seed)
     rows = {cell: sum(other.table == cell.table for other in cells[:place]) for place, cell in enumerate(cells)}
     found: list[Run] = []
     with bench(cells) as made:
         for cell in cells:
-            made.send(cell, 10, STEADY_RATE)  # so that the first test finds the switches' caches as the later ones
+            made.send(cell, 10, STEADY_RATE)  # warms the switches' caches, so that the first test equals later ones
         for repetition in range(settings.runs):
             for cell in _order(cells, rng):
                 made.fill(cell.entries)
@@ -274,8 +285,9 @@ def measure(cells: Sequence[Cell], settings: Settings, progress: Callable[[int, 
 
 
 def _order(cells: Sequence[Cell], rng: random.Random) -> list[Cell]:
-    """All cells in a random order, but those with the same number of flow entries one after the other: to exchange the
-    entries takes longer than a test."""
+    """Return all cells in a random order, in which cells with the same number of flow entries are adjacent.
+
+    Exchanging the entries takes longer than a test."""
     sizes = sorted({cell.entries for cell in cells})
     rng.shuffle(sizes)
     order = []

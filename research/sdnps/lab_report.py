@@ -1,4 +1,4 @@
-"""What ``saps reproduce sdnps-lab`` writes: the paper's tables beside ours, in Markdown and as JSON records."""
+"""Writes the output of ``saps reproduce sdnps-lab``: the paper's tables beside ours, in Markdown and JSON."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from research.sdnps.tables import ALPHA, ANOVA, PACKETS, RUNS, Anova, Cell
 
 
 class Measured(NamedTuple):
-    """One cell: the paper's row, and our runs."""
+    """One cell: the paper's row, and our runs with their statistics."""
 
     cell: Cell
     runs: list[Run]
     duration: Sample
-    """Milliseconds."""
+    """Durations of the bursts in ms."""
     delay: Sample
-    """Microseconds: the medians of single packets."""
+    """Medians of single packets' delays in µs."""
 
     @property
     def loss(self) -> float:
-        """Of all runs, in per cent."""
+        """Lost packets of all bursts, in per cent."""
         return 100 * (1 - sum(run.received for run in self.runs) / sum(run.packets for run in self.runs))
 
     @property
     def single_loss(self) -> float:
-        """At the low rate."""
+        """Lost packets of all runs at the low rate, in per cent."""
         return 100 * (1 - sum(run.steady_received for run in self.runs) / sum(run.steady_sent for run in self.runs))
 
 
 class Results(NamedTuple):
-    """All that was measured."""
+    """All results of one run."""
 
     command: str
     settings: Settings
     load: tuple[float, float]
-    """Load averages before and after."""
+    """The machine's load averages before and after the run."""
     cells: list[Measured]
 
     def effects(self) -> dict[int, tuple[Effect, Effect]]:
-        """Does the number of flow entries matter to the duration, to the delay? By table, if it has two rows."""
+        """Return the effects of the number of flow entries on duration and delay, by table with at least two rows."""
         tables = {table: [each for each in self.cells if each.cell.table == table] for table in ANOVA}
         return {
             table: (
@@ -63,7 +63,7 @@ class Results(NamedTuple):
 def results(
     command: str, settings: Settings, load: tuple[float, float], cells: Sequence[Cell], runs: Sequence[Run]
 ) -> Results:
-    """The runs by cell, with their statistics."""
+    """Return the runs grouped by cell, with their statistics."""
     made = []
     for place, cell in enumerate(cells):
         row = sum(other.table == cell.table for other in cells[:place])
@@ -80,7 +80,7 @@ def results(
 
 
 def records(found: Results) -> dict[str, Any]:
-    """For sdnps-lab.json."""
+    """Return the content of sdnps-lab.json."""
     return {
         "command": found.command,
         "settings": found.settings._asdict(),
@@ -108,7 +108,7 @@ def _effect(found: Effect) -> dict[str, Any]:
 
 
 def markdown(found: Results) -> str:
-    """The page docs/reproduction/sdnps-lab.md."""
+    """Return the page docs/reproduction/sdnps-lab.md."""
     parts = [_head(found), _readings(found)]
     parts += [
         "## Tables 1 to 6",
@@ -219,7 +219,7 @@ def _anova_row(table: int, of: str, anova: Anova, kruskal: float | None) -> str:
 
 
 def show(found: Results, console: Console) -> None:
-    """The durations, losses and delays on the terminal."""
+    """Print the durations, losses and delays on the terminal."""
     grid = Grid("table", "", "duration: paper", "ours", "loss: paper", "ours", "delay of a packet", box=None)
     for each in found.cells:
         grid.add_row(

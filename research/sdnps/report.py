@@ -1,4 +1,4 @@
-"""What ``saps reproduce sdnps`` writes: Markdown, plots, and the table on the terminal."""
+"""Writes the output of ``saps reproduce sdnps``: Markdown, plots, and the terminal's table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEANING = {
 
 
 class Results(NamedTuple):
-    """All that was measured."""
+    """All results of one run."""
 
     graphs: int
     seed: int
@@ -32,12 +32,12 @@ class Results(NamedTuple):
 
 
 def label(record: Record) -> str:
-    """A planner's name, with the paper's name for the shape of the topic tree."""
+    """Return a planner's name, with the paper's name for the shape of the topic tree if it depends on that."""
     return record.planner if record.shape == NO_SHAPE else f"{record.planner}: {record.shape}"
 
 
 def markdown(results: Results) -> str:
-    """The page docs/reproduction/sdnps.md."""
+    """Return the page docs/reproduction/sdnps.md."""
     rows = results.records
     parts = [
         "# SDNPS (2016): Figures 6 to 8",
@@ -108,7 +108,7 @@ def _bound(rows: Iterable[Record], topics: int) -> float:
 
 
 def _ends(rows: Sequence[Record]) -> str:
-    """A line for each planner, at one number of topics."""
+    """Return a table with a line for each planner, at one number of topics."""
     lines = ["| planner | time, ms | links | diameter | residual: even | Zipf |", "|---|---:|---:|---:|---:|---:|"]
     last = [row for row in _of(rows, "8") if row.events == EVENTS[0]]
     for name in dict.fromkeys(map(label, rows)):
@@ -124,7 +124,7 @@ def _ends(rows: Sequence[Record]) -> str:
 
 
 def show(results: Results, console: Console) -> None:
-    """The ends of the figures on the terminal."""
+    """Print the points of the figures with the most topics on the terminal."""
     for topics in _topics(results.records)[-1:]:
         grid = Grid("planner", "seconds", "diameter", "links", *MEANING, title=f"{topics} topics, 10,000 events")
         rows = [row for row in results.records if row.topics == topics]
@@ -141,7 +141,7 @@ def show(results: Results, console: Console) -> None:
 
 
 def plot(results: Results, directory: Path) -> None:
-    """sdnps-6.svg, sdnps-7.svg, sdnps-8.svg. The same figures give the same files."""
+    """Write sdnps-6.svg, sdnps-7.svg and sdnps-8.svg. Equal results give equal files."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "sdnps"
     from matplotlib import pyplot

@@ -1,17 +1,17 @@
-"""Figures 6 to 8 of SDNPS (2016), recomputed with all planners on many random networks.
+"""Recomputes Figures 6 to 8 of SDNPS (2016) with all planners on many random networks.
 
-Read as follows. The network: a random tree and random links, 600 in all and at least 2 at each node, since the paper
-says no more than 200 nodes, "homogenous", equal bandwidths. 30 relevant nodes of each topic, drawn at random and anew
-for each, the first 6 publish. Topics come in the order of their numbers. An event takes 0.02 of a link's 1000 units
-(5.2.3); what "10,000 events per topic" means is open, because with p(t) in Eq. (6) the events of a topic are a share
-of all:
+The paper is read as follows. The network is a random tree with random links, 600 in all and at least 2 at each node,
+because the paper gives only 200 nodes, "homogenous", and equal bandwidths. Each topic has 30 relevant nodes drawn at
+random, of which the first 6 publish. Topics come in the order of their numbers. An event takes 0.02 of a link's 1000
+units (5.2.3). The meaning of "10,000 events per topic" is open, because with p(t) in Eq. (6) the events of a topic are
+a share of all:
 
 - ``even``, the reading of Figure 8: 10,000 events in all, shared evenly;
 - ``zipf``: 10,000 events in all, shared by Zipf's law with exponent 2.0, as 5.2 says of p(t). The first topic alone has
-  61 % then, and its rate is the bound for whoever keeps the others out of its way;
+  61 % of them, and its rate is the bound for a planner that keeps the other topics off its links;
 - ``printed``: 10,000 events of every topic, all of them on every link of its tree: 200 units of 1000.
 
-Whether a setting is feasible (R(G) >= 0) is said in each row. All chance is from the seed.
+Each row says whether its setting is feasible (R(G) >= 0). All randomness comes from the seed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from saps.ofm.planner.registry import ALGORITHMS
 from saps.ofm.planner.trees import Figures, figures, loads
 
 NODES, LINKS, LEAST = 200, 600, 2
-"""LEAST: links of a node, so that no cluster hangs on one link, and balance is possible at all."""
+"""LEAST is the least number of a node's links. No node then depends on one link, so that loads can be balanced."""
 RELEVANT, PUBLISH = 30, 0.2
 CAPACITY, UNIT = 1000.0, 0.02
-"""Units of a link, and of an event."""
+"""Units of bandwidth of a link, and of an event."""
 TOPICS = (40, 80, 120, 160, 200)
 QUICK_TOPICS = (40, 200)
 EVENTS = (10_000, 20_000, 50_000, 100_000)
@@ -44,7 +44,7 @@ GRAPHS, QUICK_GRAPHS = 10, 3
 MAIN = "even"
 READINGS = (MAIN, "zipf", "printed")
 NO_SHAPE = "any"
-"""The shape of planners that do not look at the topic tree."""
+"""The shape for planners that ignore the topic tree."""
 THOROUGH = "balanced, thorough"
 
 
@@ -56,7 +56,7 @@ class Instance(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One planner on one instance, at 10,000 events."""
+    """The result of one planner on one instance, at 10,000 events."""
 
     planner: str
     shape: str
@@ -64,7 +64,7 @@ class Sample(NamedTuple):
     figures: Figures
     seconds: float
     bound: float
-    """On the utilisation of the busiest link."""
+    """Proven lower bound on the utilisation of the busiest link."""
 
 
 class Record(NamedTuple):
@@ -79,9 +79,9 @@ class Record(NamedTuple):
     residual: float
     residual_sd: float
     residual_bound: float
-    """No planner can leave more, on average over the networks."""
+    """Upper bound on the residual bandwidth of any planner, mean over the networks."""
     feasible: bool
-    """R(G) >= 0 on every network."""
+    """Whether R(G) >= 0 on every network."""
     tree_cost: float
     tree_cost_sd: float
     diameter: float
@@ -91,14 +91,14 @@ class Record(NamedTuple):
 
 
 def instance_of(instance: Instance, seed: int) -> tuple[Graph, Demands, np.random.Generator]:
-    """The network and the demands, at rate 1."""
+    """Return the network, the demands at rate 1, and the random generator of an instance."""
     rng = np.random.default_rng([seed, *instance])
     graph = random_network(NODES, LINKS, rng, least=LEAST, capacity=CAPACITY)
     return graph, Demands.uniform(NODES, instance.topics, RELEVANT, rng, share_of_senders=PUBLISH), rng
 
 
 def measure(instance: Instance, seed: int) -> list[Sample]:
-    """All planners, all shapes, rates shared evenly and by Zipf's law."""
+    """Return the results of all planners and shapes on one instance, for rates shared evenly and by Zipf's law."""
     graph, plain, rng = instance_of(instance, seed)
     fathers = {shape: draw(instance.topics, rng) for shape, draw in SHAPES.items()}
     shares = {"even": np.full(instance.topics, 1 / instance.topics), "zipf": zipf(instance.topics)}
@@ -109,7 +109,7 @@ def measure(instance: Instance, seed: int) -> list[Sample]:
         best = None
         for algorithm in ALGORITHMS.values():
             if algorithm.name == "cost first":
-                continue  # takes as long as all others together; it has a table of its own
+                continue  # takes as long as all the others together, and has a table of its own (`small`)
             for shape in SHAPES if algorithm.topic_tree else (NO_SHAPE,):
                 asked = demands._replace(father=fathers.get(shape, demands.father))
                 start = time.process_time()
@@ -128,13 +128,13 @@ Measured = dict[Instance, list[Sample]]
 
 
 def run(topics: Iterable[int], graphs: int, seed: int, sweep: Sweep, done: Progress) -> Measured:
-    """Measure all; `done` is told how many instances of how many there are."""
+    """Measure all instances. `done` is called with the number of instances done and of all."""
     instances = [Instance(count, repetition) for count in topics for repetition in range(graphs)]
     return dict(zip(instances, sweep(partial(measure, seed=seed), instances, done), strict=True))
 
 
 def records(measured: Measured) -> list[Record]:
-    """The points of Figures 6, 7 (at even rates) and 8 (all readings and numbers of events)."""
+    """Return the points of Figures 6 and 7 (at even rates) and 8 (all readings and numbers of events)."""
     found = []
     for topics in sorted({instance.topics for instance in measured}):
         samples = [sample for instance, rows in measured.items() if instance.topics == topics for sample in rows]
@@ -174,7 +174,7 @@ def _mean(values: list[float], digits: int = 4) -> tuple[float, float]:
 
 
 class Gap(NamedTuple):
-    """How far above the proven bound the busiest link is, over all networks of one number of topics."""
+    """The busiest link's excess over the proven bound, as a share, over all networks of one number of topics."""
 
     planner: str
     reading: str
@@ -184,7 +184,7 @@ class Gap(NamedTuple):
 
 
 def gaps(measured: Measured) -> list[Gap]:
-    """Of our planners."""
+    """Return the gaps of our planners."""
     found = []
     for topics in sorted({instance.topics for instance in measured}):
         samples = [sample for instance, rows in measured.items() if instance.topics == topics for sample in rows]

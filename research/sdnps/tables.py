@@ -1,7 +1,8 @@
 """Tables 1 to 9 of SDNPS (2016), section 5.1, as printed, and the settings of their experiments.
 
 Figure 5 is read as three switches in a row: nodes 1, 2 and 3 at the first, 4 and 5 at the second, 6 and 7 at the third;
-a hop is a switch. Section 5.1.3 does not say which nodes publish: 1 and 3 here, the subscriber is that of Table 1.
+a hop is a switch. Section 5.1.3 does not say which nodes publish. Here nodes 1 and 3 do, and the subscribers are those
+of Table 1.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 NODES = {1: "c1b1", 2: "c1b2", 3: "c1b3", 4: "c2b1", 5: "c2b2", 6: "c3b1", 7: "c3b2"}
-"""The lab's hosts that the paper's nodes are."""
+"""The paper's nodes -> the lab's hosts."""
 TOPOLOGY = """
 links = [["s1", "s2"], ["s2", "s3"]]
 [switches]
@@ -18,27 +19,28 @@ s2 = { hosts = 2 }
 s3 = { hosts = 2 }
 """
 PACKETS, RUNS = 100_000, 1000
-"""Of one test, and tests of a cell, in the paper."""
+"""Packets of one test, and tests of a cell, in the paper."""
 ALPHA = 0.05
+"""Level of significance of the paper's tests."""
 
 
 class Cell(NamedTuple):
-    """One row of a table: who sends to whom past how many flow entries, and what the paper says."""
+    """One row of a table: publishers, subscribers and flow entries, with the paper's results."""
 
     table: int
     hops: int
     publishers: tuple[int, ...]
     subscribers: tuple[int, ...]
     entries: int
-    """Flow entries of others in each switch; 0: none."""
+    """Further flow entries in each switch, of other brokers."""
     delay_ms: float
-    """From the first packet sent to the last received, as the paper defines it."""
+    """Time from the first packet sent to the last received in ms, as the paper defines its delay."""
     loss: float
-    """In per cent."""
+    """Lost packets in per cent."""
 
     @property
     def label(self) -> str:
-        """What distinguishes it from the other rows of its table."""
+        """Text that distinguishes the row from others of its table."""
         if self.table >= FIRST_OF_ENTRIES:
             return f"{self.hops} hop{'s' * (self.hops > 1)}, {self.entries:,} entries"
         who = ", ".join(map(str, self.publishers))
@@ -46,7 +48,7 @@ class Cell(NamedTuple):
 
 
 FIRST_OF_ENTRIES = 4
-"""The first of the tables about flow entries."""
+"""Number of the first table about flow entries."""
 
 CELLS = (
     Cell(1, 1, (1,), (2,), 0, 2439.16, 4.23),
@@ -69,19 +71,24 @@ CELLS = (
     Cell(6, 3, (1,), (6,), 5000, 17486, 0.00),
     Cell(6, 3, (1,), (6,), 50_000, 17959, 0.00),
 )
-"""All rows, in the paper's order."""
+"""All rows of Tables 1 to 6, in the paper's order."""
 
 
 class Anova(NamedTuple):
     """A one-way analysis of variance of the delays (ms), as printed in Tables 7 to 9."""
 
     between: float
-    """Sum of squares of the columns."""
+    """Sum of squares between the columns."""
     between_df: int
+    """Degrees of freedom between the columns."""
     within: float
+    """Sum of squares within the columns."""
     within_df: int
+    """Degrees of freedom within the columns."""
     f: float
+    """F statistic."""
     p: float
+    """Probability of such an F, or a greater one, without an effect."""
 
 
 ANOVA = {
@@ -89,4 +96,4 @@ ANOVA = {
     5: Anova(2.24876e8, 2, 2.08559e7, 2997, 23342.45, 0.0),
     6: Anova(4.67267e9, 2, 1.07405e8, 2997, 65192.3, 0.0),
 }
-"""By the table whose cells it compares. Table 8 contradicts itself: its mean square is that of 3.24876e8."""
+"""Analyses by the table whose cells they compare. Table 8 contradicts itself: its mean square fits 3.24876e8."""

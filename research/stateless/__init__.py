@@ -1,1 +1,1 @@
-"""Stateless delivery, counted: entries of switches and copies on links, beside a tree for each topic."""
+"""Counts the switches' entries and the copies on links of stateless delivery, beside a tree for each topic."""

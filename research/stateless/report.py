@@ -1,4 +1,4 @@
-"""Stateless delivery as a page: its counts, and what Elmo and BIER say of themselves."""
+"""Writes the page on stateless delivery: its counts, beside the figures that Elmo and BIER publish."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A line of the table."""
+    """Return the cells of a line of the table."""
     planes = f"{row.laid}" if row.laid == row.planes else f"{row.laid} (of {row.planes})"
     return (
         row.network,
@@ -43,7 +43,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def markdown(rows: Sequence[Row], seed: int) -> str:
-    """The page."""
+    """Return the page docs/reproduction/stateless.md."""
     topics = rows[0].topics
     lines = "\n".join(f"| {' | '.join(cells(row))} |" for row in rows)
     many = rows[-1]
@@ -74,7 +74,7 @@ An egress is a broker here, a host of the group in Elmo, a router in BIER; their
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """The table on a terminal."""
+    """Print the table on a terminal."""
     table = Table(*HEAD)
     for row in rows:
         table.add_row(*cells(row))

@@ -1,4 +1,4 @@
-"""Counts of stateless delivery, by the product's own planes and tables, and of a tree for each topic beside it."""
+"""Counts stateless delivery by the product's own planes and tables, and a tree for each topic beside it."""
 
 from __future__ import annotations
 
@@ -23,41 +23,43 @@ BROKERS = (16, 48, 96)
 PLANES = (1, 4)
 TOPICS, QUICK_TOPICS = 300, 30
 MEAN = 8.0
-"""Members of a topic: 2, and so many more in the mean, exponentially distributed."""
+"""Mean number of a topic's members beyond 2, exponentially distributed."""
 MANY = 1000
-"""Brokers of the network with several sets."""
+"""Brokers of the network with several sets of brokers."""
 _OFM = Ofm(OfmAddress("ff05:77::1", 5000), 1, Loopback("fd00::ffff:1", "02:ff:00:00:00:01"))
 
 
 class Row(NamedTuple):
-    """A network with its brokers, by some number of planes."""
+    """The counts of a network with its brokers, for one number of planes."""
 
     network: str
     brokers: int
     switches: int
     planes: int
-    """Asked for; `laid`: that the network has."""
+    """Planes requested."""
     laid: int
+    """Planes that the network allows."""
     entries: int
-    """Flow entries of the switch that has most, for any number of topics."""
+    """Flow entries of the fullest switch, for any number of topics."""
     groups: int
+    """Most groups of a switch."""
     tables: int
+    """Flow tables in use."""
     topic_entries: int
-    """Flow entries of the switch that has most, with a tree for each of `topics`."""
+    """Flow entries of the fullest switch with a tree for each of `topics`."""
     topics: int
     copies: float
-    """Copies on links between switches of all topics' publications, one each, by the best plane; those of Steiner trees
-    are 1."""
+    """Copies on links between switches by the best plane, one publication of each topic, divided by Steiner trees'."""
     on_ports: float
-    """The same with the links of the brokers."""
+    """The same ratio with the links of the brokers counted as well."""
     worst: float
-    """The same of the topic with most."""
+    """Greatest ratio of one topic's copies to those of its Steiner tree."""
     packets: float
-    """Packets that the publisher sends, mean: one for each set with members."""
+    """Mean packets that the publisher sends: one for each set with members."""
 
 
 def rows(topics: int, seed: int) -> Iterator[Row]:
-    """All networks."""
+    """Yield the counts of all networks."""
     for name in NETWORKS:
         for brokers in BROKERS:
             yield from measure(name, brokers, topics, seed)
@@ -65,13 +67,13 @@ def rows(topics: int, seed: int) -> Iterator[Row]:
 
 
 def members(brokers: int, topics: int, rng: np.random.Generator) -> list[list[int]]:
-    """The brokers of each topic; the first publishes."""
+    """Return the numbers of each topic's brokers; the first one publishes."""
     sizes = np.minimum(2 + rng.exponential(MEAN, topics).astype(int), brokers)
     return [rng.choice(brokers, size, replace=False).tolist() for size in sizes]
 
 
 def measure(name: str, brokers: int, topics: int, seed: int) -> Iterator[Row]:
-    """One network by several numbers of planes, with the same topics."""
+    """Yield the counts of one network for several numbers of planes, with the same topics."""
     rng = np.random.default_rng([seed, brokers, *name.encode()])
     topology, addresses = NETWORKS[name](brokers, rng)
     chosen = members(brokers, topics, rng)
@@ -103,7 +105,7 @@ def measure(name: str, brokers: int, topics: int, seed: int) -> Iterator[Row]:
 
 
 def _best(topology: Topology, layout: Layout, topic: list[BrokerAddress]) -> tuple[int, int]:
-    """Links that copies of a publication take by the best plane of each set, and packets sent."""
+    """Return the links that copies of a publication cross by the best plane of each set, and the packets sent."""
     sender = layout.planes[0].brokers[topic[0]].dpid
     wanted: dict[int, list[int]] = {}
     for broker in topic[1:]:
@@ -117,7 +119,9 @@ def _best(topology: Topology, layout: Layout, topic: list[BrokerAddress]) -> tup
 
 
 def steiner(topology: Topology, topic: list[BrokerAddress]) -> int:
-    """Links of the least tree: exact up to 7 switches, by local search beyond (`saps.ofm.planner.frugal`)."""
+    """Return the links of the least tree over a topic's switches.
+
+    The number is exact up to 7 switches, and found by local search beyond (`saps.ofm.planner.frugal`)."""
     numbers = {dpid: i for i, dpid in enumerate(topology.switches)}
     graph = Graph.of(len(numbers), {(numbers[link.a.dpid], numbers[link.b.dpid]) for link in topology.links})
     homes = {place.dpid for broker in topic if (place := topology.where(broker)) is not None}
@@ -128,7 +132,7 @@ def steiner(topology: Topology, topic: list[BrokerAddress]) -> int:
 
 
 def topic_entries(topology: Topology, topics: list[list[BrokerAddress]]) -> int:
-    """Flow entries of the fullest switch with the product's tree of each topic."""
+    """Return the flow entries of the fullest switch with the product's tree for each topic."""
     planner, used = SharedTree(), Counter[int]()
     for topic in topics:
         for dpid, made in plan(_OFM, planner.plan(topology, topic)).tables.items():

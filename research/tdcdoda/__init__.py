@@ -1,1 +1,1 @@
-"""The TD-CD-ODA paper's tables (2017), recomputed."""
+"""Recomputes the TD-CD-ODA paper's tables (2017)."""

@@ -1,4 +1,4 @@
-"""What ``saps reproduce tdcdoda`` writes: Markdown, plots, and the table on the terminal."""
+"""Writes the output of ``saps reproduce tdcdoda``: Markdown, plots, and the terminal's table."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MAXIMUM = {table.number: table.maximum for table in TABLES}
 
 
 def title(shown: str) -> str:
-    """What a table is about."""
+    """Return the title of a table."""
     number = shown.removesuffix(TEXT_NOTE)
     return f"Table {shown}: {'maximum' if MAXIMUM[number] else 'average'} degree by number of {PARAMETER[number]}"
 
 
 def difference(record: Record) -> str:
-    """Ours against the paper's, in percent."""
+    """Return our value's difference from the paper's in per cent; empty without a value of the paper."""
     return "" if record.paper is None else f"{100 * (record.mean / record.paper - 1):+.1f} %"
 
 
 def markdown(cells: Sequence[Record], repetitions: int, seed: int) -> str:
-    """The page docs/reproduction/tdcdoda.md."""
+    """Return the page docs/reproduction/tdcdoda.md."""
     parts = [
         "# TD-CD-ODA (2017): Tables I to VI",
         f"Computed by `saps reproduce tdcdoda --seed {seed} --seeds {repetitions}`: {repetitions} random instances "
@@ -50,7 +50,7 @@ def markdown(cells: Sequence[Record], repetitions: int, seed: int) -> str:
 
 
 def _summary(cells: Iterable[Record]) -> str:
-    """For each algorithm of the paper the mean and the greatest difference, averages and maxima apart."""
+    """Return the mean and the greatest difference for each algorithm of the paper, averages and maxima apart."""
     lines = ["| | mean difference | greatest | in |", "|---|---:|---:|---|"]
     for maximum in (False, True):
         for name in COLUMNS:
@@ -80,7 +80,7 @@ def _table(cells: Sequence[Record]) -> str:
 
 
 def _on_page(cell: Record) -> bool:
-    """What the paper prints, and our own designs."""
+    """Return whether the page has a cell: those that the paper prints, and those of our own designs."""
     return cell.paper is not None or (cell.algorithm in ALGORITHMS and ALGORITHMS[cell.algorithm].ours)
 
 
@@ -89,7 +89,7 @@ def _cell(cell: Record) -> str:
 
 
 def show(cells: Sequence[Record], console: Console) -> None:
-    """All cells on the terminal."""
+    """Print all cells on the terminal."""
     for shown in dict.fromkeys(cell.table for cell in cells):
         grid = Grid("algorithm", "x", "paper", "mean", "sd", "difference", "diameter", title=title(shown))
         for cell in cells:
@@ -101,7 +101,7 @@ def show(cells: Sequence[Record], console: Console) -> None:
 
 
 def plot(cells: Sequence[Record], directory: Path) -> None:
-    """tdcdoda-average.svg and tdcdoda-maximum.svg: our means as lines, the paper's cells as crosses."""
+    """Write tdcdoda-average.svg and tdcdoda-maximum.svg: our means as lines, the paper's cells as crosses."""
     from matplotlib import pyplot  # takes half a second
 
     pyplot.switch_backend("svg")

@@ -1,11 +1,11 @@
-"""Tables I to VI of TD-CD-ODA (2017), recomputed with the product's design algorithms over many random instances.
+"""Recomputes Tables I to VI of TD-CD-ODA (2017) by the design algorithms, over many random instances.
 
 An instance is a setting and the number of its repetition; its interest matrix is the same for all algorithms. All
-chance comes from the seed, so a run can be repeated, in any order and on any number of cores.
+randomness comes from the seed, so a run can be repeated in any order and on any number of cores.
 
-Tables V and VI are computed for two settings. The text says 250 nodes and 100 topics; the printed figures fit 200 nodes
-and 200 topics (a maximum degree of 199, the averages). The paper's cells stand beside the fitting one; the other goes
-under the table's number with a note.
+Tables V and VI are computed for two settings. The text gives 250 nodes and 100 topics; the printed figures fit 200
+nodes and 200 topics (a maximum degree of 199, the averages). The paper's cells stand beside the fitting setting. The
+other one goes under the table's number with a note.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from research.overlay_designs.two_d_oda import two_d_oda
 from research.published import TABLES, Setting, Table
 
 REPETITIONS = 20
-"""Instances of each setting."""
+"""Instances for each setting."""
 QUICK_REPETITIONS = 2
 TEXT_NOTE = " (250 nodes, 100 topics)"
-"""Added to the number of Tables V and VI where the setting is that of their text."""
+"""Note added to the number of Tables V and VI for the setting of their text."""
 
 READINGS: dict[str, tuple[str, Design]] = {
     "GM, ties at random": ("GM", partial(greedy_merge, random_ties=True)),
@@ -56,13 +56,14 @@ READINGS: dict[str, tuple[str, Design]] = {
         partial(greedy_stars, score=DISTRIBUTION, all_topics=True),
     ),
 }
-"""Other readings of the text: name, the algorithm they are readings of, and the design."""
+"""Other readings of the text: name -> the algorithm that they read differently, and the design."""
 
 
 class Row(NamedTuple):
-    """One line of the recomputed tables: a table's number as it is shown, the table, x and where it was computed."""
+    """One line of the recomputed tables."""
 
     shown: str
+    """The table's number as shown, with a note if there is one."""
     table: Table
     x: int
     setting: Setting
@@ -78,7 +79,7 @@ class Instance(NamedTuple):
 
 
 class Record(NamedTuple):
-    """One cell: the paper's value beside the mean and the standard deviation of ours."""
+    """One cell: the paper's value beside the mean and standard deviation of ours."""
 
     table: str
     algorithm: str
@@ -87,15 +88,15 @@ class Record(NamedTuple):
     mean: float
     sd: float
     diameter: int
-    """The greatest topic diameter of all instances."""
+    """Greatest topic diameter of all instances."""
 
 
 Measured = dict[Setting, dict[str, list[Statistics]]]
-"""For each setting and algorithm the figures of its instances."""
+"""The figures of the instances, by setting and algorithm."""
 
 
 def rows(*, quick: bool = False) -> list[Row]:
-    """The lines to compute; `quick`: only each table's first and last."""
+    """Return the lines to compute; with `quick` only each table's first and last."""
     found = []
     for table in TABLES:
         for x in [min(table.rows), max(table.rows)] if quick else sorted(table.rows):
@@ -110,12 +111,12 @@ def rows(*, quick: bool = False) -> list[Row]:
 
 
 def designs() -> dict[str, Design]:
-    """All algorithms and all other readings by name."""
+    """Return all algorithms and all other readings by name."""
     return {name: a.design for name, a in ALGORITHMS.items()} | {name: d for name, (_, d) in READINGS.items()}
 
 
 def measure(instance: Instance, seed: int) -> dict[str, Statistics]:
-    """The figures of all designs on one instance."""
+    """Return the figures of all designs on one instance."""
     place = [seed, *instance.setting, instance.repetition]
     interest = Interest.uniform(*instance.setting, np.random.default_rng(place))
     return {
@@ -125,7 +126,7 @@ def measure(instance: Instance, seed: int) -> dict[str, Statistics]:
 
 
 def run(lines: Iterable[Row], repetitions: int, seed: int, sweep: Sweep, done: Progress) -> Measured:
-    """Measure all settings of `lines`; `done` is told how many instances of how many there are."""
+    """Measure all settings of `lines`. `done` is called with the number of instances done and of all."""
     settings = list(dict.fromkeys(line.setting for line in lines))
     instances = [Instance(setting, r) for setting in settings for r in range(repetitions)]
     found = sweep(partial(measure, seed=seed), instances, done)
@@ -137,12 +138,12 @@ def run(lines: Iterable[Row], repetitions: int, seed: int, sweep: Sweep, done: P
 
 
 def records(lines: Sequence[Row], measured: Measured) -> list[Record]:
-    """The cells of all algorithms, in the order of `lines`."""
+    """Return the cells of all algorithms, in the order of `lines`."""
     return [_record(line, name, name, measured) for line in lines for name in ALGORITHMS]
 
 
 def readings(lines: Sequence[Row], measured: Measured) -> list[Record]:
-    """The cells of the other readings, beside the paper's figures of the algorithm they are readings of."""
+    """Return the cells of the other readings, beside the paper's figures of the algorithms that they read."""
     return [_record(line, name, of, measured) for line in lines for name, (of, _) in READINGS.items()]
 
 
