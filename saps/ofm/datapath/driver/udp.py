@@ -14,7 +14,9 @@ import ipaddress
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterable
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from saps.ofm.controller.addresses import OfmAddress
@@ -32,7 +34,9 @@ HOPS = 16
 """Hop limit of a datagram. Only routers count; OpenFlow trees have none."""
 
 _IP_MTU_DISCOVER, _IPV6_MTU_DISCOVER, _DO = 10, 23, 2
-_SIOCGIFADDR, _SIOCGIFHWADDR = 0x8915, 0x8927
+_SIOCGIFCONF, _SIOCGIFHWADDR = 0x8912, 0x8927
+_IFREQ = struct.calcsize("16sLLHBBB0L")
+"""Bytes of a row of SIOCGIFCONF (netdevice(7)): an interface's name and one of its IPv4 addresses."""
 _IF_INET6 = Path("/proc/net/if_inet6")
 """The IPv6 addresses of all interfaces (proc(5)): no ioctl returns them."""
 
@@ -160,11 +164,20 @@ def _interface_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str
     if address.version == 6:
         rows = (line.split() for line in _IF_INET6.read_text().splitlines()) if _IF_INET6.exists() else ()
         return next((row[5] for row in rows if bytes.fromhex(row[0]) == address.packed), None)
+    return next((name for name, each in _ipv4_addresses() if each == address.packed), None)
+
+
+def _ipv4_addresses() -> Iterator[tuple[str, bytes]]:
+    """Yield the name of an interface with each of its IPv4 addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            try:
-                if fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))[20:24] == address.packed:
-                    return name
-            except OSError:  # an interface without an IPv4 address
-                continue
-    return None
+
+        def rows(length: int, at: int) -> int:
+            found: bytes = fcntl.ioctl(probe, _SIOCGIFCONF, struct.pack("iP", length, at))
+            return int.from_bytes(found[:4], sys.byteorder)
+
+        table = array("B", bytes(rows(0, 0)))  # without a table the kernel returns the length needed
+        length = rows(len(table), table.buffer_info()[0])
+    for start in range(0, length, _IFREQ):
+        row = table[start : start + _IFREQ].tobytes()
+        label = row[:16].partition(b"\0")[0].decode()
+        yield label.partition(":")[0], row[20:24]
