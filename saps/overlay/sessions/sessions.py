@@ -284,6 +284,7 @@ class Sessions:
         after `patience` seconds at the latest, and at once if there is nothing to report."""
         if self.host is None or self._alone():
             told()
+            self.notices.search_again({})  # clients that connected before
             return
         self._untold, self._told = set(self.host.clients()), told
         if self._untold:

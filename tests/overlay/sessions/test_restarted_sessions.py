@@ -101,6 +101,29 @@ def test_a_broker_is_ready_at_once_if_there_is_nothing_to_tell_or_nobody() -> No
     assert other.ready
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_client_that_connects_before_its_broker_begins_a_mesh_waits_for_nobody(stored: bool) -> None:
+    """Others that join later find its session."""
+    mesh = Restarts(5)
+    mesh.stored["b0"] = ["c"] if stored else []
+    mesh.add("gone")
+    mesh.crash("gone")
+    one, early = mesh.add("b0", contact="gone"), Nomad(mesh, "c")
+    early.connect(one)
+    mesh.run(0.5)
+    early.hear()
+    assert not early.greeted
+    one.act(lambda: one.node.redirect(None))
+    begun = mesh.now
+    mesh.run(0)
+    early.hear()
+    assert (mesh.now, early.present) == (begun, [stored])
+    other = mesh.add("b1", contact="b0")
+    mesh.run_until(lambda: other.joined)
+    assert early.arrive(other)
+    assert mesh.sessions("c") == ["b1"]
+
+
 def test_many_sessions_take_one_claim_for_each_bucket() -> None:
     """If the holders are there."""
     mesh = Restarts(2)
