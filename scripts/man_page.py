@@ -38,7 +38,7 @@ def lines() -> Iterator[str]:
     yield ".SH ENVIRONMENT"
     yield ".TP\n.B SAPS_CONFIG\nThe TOML file of settings, as \\-\\-config."
     yield ".TP\n.B SAPS_NAME, SAPS_MQTT, ...\nAny setting, such as SAPS_OVERLAY__SUSPECT_AFTER."
-    yield ".TP\n.B SAPS_WEB\nThe Web port that commands ask."
+    yield ".TP\n.B SAPS_URL\nThe Web port that commands ask; else SAPS_WEB."
 
 
 def _plain(text: str) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
 import msgspec
 import typer
 
+from saps.runtime.variables import CONFIG_VARIABLE
+
 if TYPE_CHECKING:
     from saps.config.sources_io import Loaded, Program
 
@@ -75,8 +77,6 @@ def _given(value: Any, program: Program[Any], setting: str) -> Any:
 
 
 def _parameters(program: Program[Any]) -> list[inspect.Parameter]:
-    from saps.config.sources_io import CONFIG_VARIABLE
-
     found = [_option(program, name, flag) for name, flag in program.options.items()]
     if program.options.keys() != program.knobs.keys():
         some = next(name for name in program.knobs if name not in program.options and "." in name)

@@ -20,11 +20,10 @@ from saps.config.address import Address
 from saps.config.knobs import Knob, SettingError, knobs
 from saps.config.settings import BrokerSettings, disagreement
 from saps.frontend.mqtt.access.toml_lines import TomlLines
+from saps.runtime.variables import CONFIG_VARIABLE, URL_VARIABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-CONFIG_VARIABLE = "SAPS_CONFIG"
-"""Variable that names the TOML file, like ``--config``; the only `SAPS_` variable that is not a setting."""
 _PREFIX = "SAPS_"
 _LINK_IDS = {"overlay": "overlay.listen", "upstream": "upstream.url", "web": "web.listen"}
 """Short names of settings, for all three sources: ``overlay``, ``upstream`` or ``web`` alone means the address, as the
@@ -266,7 +265,7 @@ def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Given]:
     found = {}
     for variable, value in environ.items():
-        if variable.startswith(_PREFIX) and variable != CONFIG_VARIABLE:
+        if variable.startswith(_PREFIX) and variable not in (CONFIG_VARIABLE, URL_VARIABLE):
             name = variable.removeprefix(_PREFIX).lower().replace("__", ".")
             found[_LINK_IDS.get(name, name)] = Given(value, f"variable {variable}", text=True)
     return found

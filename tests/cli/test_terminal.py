@@ -107,8 +107,13 @@ async def test_the_mesh_its_topics_and_the_way_of_a_message(start: Start) -> Non
     assert [(row["name"], row["cluster"]) for row in found["brokers"]] == [
         (f"b{n}", f"tokyo/ward{max(n, 1)}") for n in range(3)
     ]
-    shown = await saps("brokers", SAPS_WEB=web(others[0]))
-    assert "3 brokers in 2 clusters, seen from b1" in shown.stdout
+    for variables in (
+        {"SAPS_WEB": web(others[0])},
+        {"SAPS_URL": f"http://{web(others[0])}"},
+        {"SAPS_URL": f"http://{web(others[0])}", "SAPS_WEB": web(first)},
+    ):
+        shown = await saps("brokers", **variables)
+        assert "3 brokers in 2 clusters, seen from b1" in shown.stdout
     assert all(f"b{n}" in shown.stdout for n in range(3))
 
     others[1].mesh.node.port.members.died(BrokerRef("b9", 5, "10.0.0.9:7300", "tokyo/ward9"))

@@ -120,6 +120,7 @@ def test_the_environment_gives_lists_numbers_and_the_overlay_address() -> None:
         "SAPS_OVERLAY": "c:3",
         "SAPS_OVERLAY__HEARTBEAT_INTERVAL": "0.25",
         "SAPS_CONFIG": "not-a-setting",
+        "SAPS_URL": "https://b1.example.org:8080",
         "PATH": "/bin",
     }
     settings = load(environ=environ).settings

@@ -20,8 +20,8 @@ from saps.cli.doctor.findings import Finding
 from saps.cli.look.http_client import WebPort
 from saps.cli.look.options import Json, asks
 from saps.cli.look.tables import console, emit, safe, table
-from saps.config.sources_io import CONFIG_VARIABLE
 from saps.frontend.mqtt.limits import Limits
+from saps.runtime.variables import CONFIG_VARIABLE
 
 app = command_app("doctor")
 

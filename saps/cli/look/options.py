@@ -14,9 +14,10 @@ import typer
 
 from saps.cli.look.http_client import LOCAL, AskError, SilentError, WebPort, basic, url_of
 from saps.cli.look.tables import safe
+from saps.runtime.variables import URL_VARIABLE
 
 WEB_VARIABLE = "SAPS_WEB"
-"""Environment variable of the Web port; the broker's own setting has the same."""
+"""Environment variable of the broker's own Web port: beside a broker, commands ask that one."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a document a line.")]
 
 
@@ -26,7 +27,7 @@ def _port(
         typer.Option(
             "--web",
             metavar="URL",
-            envvar=WEB_VARIABLE,
+            envvar=[URL_VARIABLE, WEB_VARIABLE],
             help="A broker's Web port: http://HOST:PORT, or HOST:PORT as given to the broker.",
         ),
     ] = LOCAL,
