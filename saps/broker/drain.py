@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -28,8 +29,9 @@ logger = logging.getLogger(__name__)
 
 TOLD_EVERY = 1.0
 """Seconds between two status lines for the service manager."""
-LAST_LOOK = 2.0
-"""Seconds for which a broker with a Web port waits, after it has left the mesh, for a last look at its progress."""
+LAST_LOOK = 10.0
+"""Seconds for which a broker that has left the mesh waits until whoever watches it at the Web port has seen that:
+longer than two looks are apart on a busy machine. Otherwise `saps drain` could not tell its end from a crash."""
 WILDCARDS = ("0.0.0.0", "::", "")
 
 
@@ -68,8 +70,10 @@ class BrokerDrain:
             on_empty=self._leave,
         )
         self._on_left = on_left
+        self._watched = False
+        """Whether somebody at the Web port has ordered the drain or asked how far it is."""
         self._seen = asyncio.Event()
-        """Set once somebody has been told that the broker has left."""
+        """Set once somebody there has been told that the broker has left."""
         self._tasks: set[asyncio.Task[None]] = set()
         adopter = Adopter(frontend, claims, self._welcome)
         agent = DrainAgent(self._host, adopter, broker.hub.connected, self.obey, self.progress)
@@ -87,15 +91,20 @@ class BrokerDrain:
         beginning = not self.drain.draining
         self.drain.start(order.options(self._broker.settings.drain.options()))
         if beginning:
-            logger.info("%s is drained", self._broker.ref.name)
+            logger.info("%s begins to drain", self._broker.ref.name)
             self._run(self._report())
 
     def progress(self) -> Drained:
         """Return the progress of the drain at present."""
-        now = self.drain.progress()
-        if now.stage is Stage.LEFT:
+        return Drained(at=round(time.time(), 3), **msgspec.structs.asdict(self.drain.progress()))
+
+    def watched(self) -> Drained:
+        """Return the progress to somebody at the Web port, who is expected to look again until the broker has left."""
+        found = self.progress()
+        self._watched = self.drain.draining
+        if found.stage is Stage.LEFT:
             self._seen.set()
-        return Drained(at=round(time.time(), 3), **msgspec.structs.asdict(now))
+        return found
 
     # ---- the drain's needs and effects
 
@@ -130,12 +139,10 @@ class BrokerDrain:
         logger.info("%s has nothing left to hand over and leaves", self._broker.ref.name)
         await self._broker.leave()
         drain.stage = Stage.LEFT
-        if self._broker.web is not None:
-            try:
+        if self._watched:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_LOOK):
                     await self._seen.wait()
-            except TimeoutError:
-                pass
         self._on_left()
 
     async def _report(self) -> None:

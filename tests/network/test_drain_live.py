@@ -333,3 +333,42 @@ async def test_the_command_shows_how_far_it_is_and_can_end_a_drain(tmp_path: Pat
         await reached(lambda: client.present == secret.present == [False, True])
         assert (client.told, secret.told) == ([ports[0]], [sealed[0]])
         assert staying.server.frontend.sessions.keys() == {"c", "secret"}
+
+
+async def test_a_broker_alone_keeps_what_is_stored_and_waits_for_who_watches_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for one that looks rarely, since the machine is busy."""
+    any_port = "127.0.0.1:0"
+    flags = {"name": "b1", "mqtt": any_port, "overlay.listen": any_port, "web.listen": any_port}
+    flags["storage.file"] = str(tmp_path / "b1.db")
+    monkeypatch.setattr("saps.cli.drain.EVERY", 4.0)
+    left = asyncio.Event()
+    broker = Broker(load(flags, {}).settings)
+
+    async def end() -> None:
+        await left.wait()
+        await broker.stop()
+
+    async with AsyncExitStack() as stack:
+        await broker.start(left.set)
+        stack.push_async_callback(broker.stop)
+        away = Listener("away", [broker.server.address[1]], "a/#")
+        away.start()
+        stack.callback(away.stop)
+        await reached(away.subscribed.is_set)
+        away.stop()
+        await reached(lambda: broker.server.frontend.sessions["away"].connection is None)
+        assert broker.web is not None
+        ended = asyncio.create_task(end())
+        stack.callback(ended.cancel)
+        result = await saps("drain", "--json", "--web", "{}:{}".format(*broker.web.addresses[0]))
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout.splitlines()[-1])["stage"] == "left"
+        await asyncio.wait_for(ended, PATIENCE)
+    again = Broker(load(flags, {}).settings)
+    await again.start()
+    try:
+        assert again.server.frontend.sessions.keys() == {"away"}
+    finally:
+        await again.stop()

@@ -28,7 +28,7 @@ class Drainable(Protocol):
 
     def obey(self, order: Order) -> None: ...
 
-    def progress(self) -> Drained: ...
+    def watched(self) -> Drained: ...
 
 
 class DrainRoutes:
@@ -43,7 +43,7 @@ class DrainRoutes:
     async def show(self, request: web.Request) -> web.Response:
         """Answer with the progress of a drain. Raises `ProblemError`."""
         broker = Parameters(request, ("broker",)).get("broker")
-        return answer(self._found().progress() if broker is None else await self._ask(broker, "progress"))
+        return answer(self._found().watched() if broker is None else await self._ask(broker, "progress"))
 
     async def act(self, request: web.Request) -> web.Response:
         """Carry out an order, and answer with the progress of the drain. Raises `ProblemError`."""
@@ -52,7 +52,7 @@ class DrainRoutes:
         if broker is None:
             drain = self._found()
             drain.obey(order)
-            found = drain.progress()
+            found = drain.watched()
         else:
             found = await self._ask(broker, "obey", plain)
         changed(request, subject=found.broker, after=plain)
