@@ -78,15 +78,15 @@ class Background(NamedTuple):
     seconds: float
 
     def packets(self, seconds: float) -> float:
-        """Return the packets on all links that join clusters, in so many seconds."""
+        """Return the packets on all links that join clusters, scaled to `seconds`."""
         return self.seen.inter_cluster.packets * seconds / self.seconds
 
     def bytes(self, seconds: float) -> float:
-        """Return the bytes on all links that join clusters, in so many seconds."""
+        """Return the bytes on all links that join clusters, scaled to `seconds`."""
         return self.seen.inter_cluster.bytes * seconds / self.seconds
 
     def excess(self, size: int, seconds: float) -> dict[Edge, float]:
-        """Return for how many packets of `size` bytes this traffic is mistaken on each link, in so many seconds."""
+        """Return the packets of `size` bytes that this traffic looks like on each link, scaled to `seconds`."""
         found: dict[Edge, float] = {}
         for link, there, back in self.seen.links():
             for edge, part in (((link.a, link.b), there), ((link.b, link.a), back)):
@@ -99,7 +99,7 @@ def copies(
 ) -> Copies:
     """Return the copies of a publication on the links.
 
-    `seen` counts the traffic of `seconds` in which so many `publications` were sent, in packets of `size` bytes.
+    `seen` counts the traffic of `seconds`, in which `publications` messages were sent in packets of `size` bytes.
     `background`, if given, is subtracted."""
     links: dict[Edge, int] = {}
     inter_cluster, doubt = 0, 0.0

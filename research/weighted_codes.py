@@ -18,9 +18,9 @@ bits, rounded up: 20 for 10,000. A larger FLOOR gives shorter words by use, and 
 
 
 def huffman(weights: list[float]) -> list[str]:
-    """Return the words of Huffman's code, in the order of the weights. Of equal weights the earlier counts as lighter.
+    """Return the words of Huffman's code for two or more weights, in their order.
 
-    For fewer than two weights, words are empty."""
+    Of equal weights the earlier counts as lighter."""
     heap = [(weight, i, [i]) for i, weight in enumerate(weights)]
     heapq.heapify(heap)
     words = [""] * len(weights)

@@ -62,7 +62,7 @@ class City(NamedTuple):
 def city(
     topics: int = 2000, clusters: int = 8, brokers: int = 3, seed: int = 1, length: int = 300_000, busiest: float = 40.0
 ) -> City:
-    """Return a city with so many topics and clusters.
+    """Return a random city.
 
     Each cluster has `brokers` brokers. `length` is that of a window in ms, and `busiest` the base rate of the busiest
     topic in messages a second."""

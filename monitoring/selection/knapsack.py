@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 ROUNDS = 15
 """Subgradient steps towards the dual prices."""
 EXACT = 5000
-"""Most items for HiGHS, which takes 1 to 6 s for so many."""
+"""Most items for HiGHS, which takes 1 to 6 s for 5000."""
 GAP = 0.0045
 """Relative loss at which HiGHS stops. A smaller gap takes seconds instead of tenths where values are nearly equal."""
 NODES = 5000

@@ -20,7 +20,7 @@ CORE = "*core*"
 
 
 class Room(NamedTuple):
-    """Flow entries and group buckets that a switch has or a tree needs."""
+    """Numbers of flow entries and group buckets that a switch has or a tree needs."""
 
     entries: int = 0
     buckets: int = 0

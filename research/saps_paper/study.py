@@ -122,7 +122,7 @@ def run(
     *,
     more: int = 0,
 ) -> tuple[dict[Setting, Samples], list[Series]]:
-    """Return the samples of all settings, each with so many overlays, and `more` further series of the headline."""
+    """Return the samples of all settings, each in `overlays` overlays, and `more` further series of the headline."""
     parts = [Part(setting, range(overlays)) for setting in wanted]
     parts += [Part(HEADLINE, range(i * overlays, (i + 1) * overlays)) for i in range(1, more + 1)]
     found = sweep(partial(sample, seed=seed), parts, done)

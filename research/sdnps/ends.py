@@ -36,7 +36,7 @@ _STAMP = struct.Struct("@qq")
 
 
 def send(sock: socket.socket, to: tuple[str, int], packets: int, rate: float, run: int) -> dict[str, Any]:
-    """Send so many packets at `rate` a second (0: as fast as possible). Returns the time it began, in ns."""
+    """Send `packets` packets at `rate` a second (0: as fast as possible). Returns the time of the start in ns."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         out.bind(sock.getsockname())

@@ -129,7 +129,7 @@ class Bench:
         self._filled = 0
 
     def fill(self, entries: int) -> None:
-        """Have so many flow entries of other brokers in each switch. Raises `LabError`."""
+        """Set the number of flow entries of other brokers in each switch to `entries`. Raises `LabError`."""
         if entries == self._filled:
             return
         with tempfile.NamedTemporaryFile("w", suffix=".flows") as file:
@@ -157,7 +157,7 @@ class Bench:
         return found
 
     def send(self, cell: Cell, packets: int, rate: float) -> tuple[float, list[dict[str, Any]]]:
-        """Have all publishers of a cell send so many packets each, at `rate` a second.
+        """Have each publisher of a cell send `packets` packets at `rate` a second.
 
         Returns the seconds by the paper's definition, and each subscriber's answer (`research.sdnps.ends.count`).
         Raises `LabError`."""

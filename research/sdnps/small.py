@@ -30,7 +30,7 @@ class Small(NamedTuple):
 
 
 def measure(seed: int, cases: int) -> list[Small]:
-    """Measure so many cases of all settings. Lengths of the links are random integers from 1 to 10."""
+    """Measure `cases` cases of each setting. Lengths of the links are random integers from 1 to 10."""
     found = []
     for links, members in SETTINGS:
         planned, searched = [], []

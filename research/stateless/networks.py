@@ -27,7 +27,7 @@ def _joined(links: Iterable[tuple[int, int]]) -> Topology:
 
 
 def _with_brokers(topology: Topology, homes: list[int], brokers: int) -> tuple[Topology, list[BrokerAddress]]:
-    """Attach so many brokers to the switches `homes` in turn, and return the topology with their addresses."""
+    """Attach `brokers` brokers to the switches `homes` in turn, and return the topology with their addresses."""
     found = []
     for i in range(brokers):
         broker = BrokerAddress(f"fd00::{i + 1:x}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}", 7401)

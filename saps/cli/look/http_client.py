@@ -55,9 +55,7 @@ class WebPort:
         `tls` is the context for https; None: the system's."""
         self.url = url
         self._headers = {"Authorization": authorization} if authorization else {}
-        handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.ProxyHandler({})
-        ]  # proxies are for web sites, not for brokers
+        handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]  # never by a proxy
         if tls is not None:
             handlers.append(urllib.request.HTTPSHandler(context=tls))
         self._opener = urllib.request.build_opener(*handlers)
