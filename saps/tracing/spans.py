@@ -124,7 +124,8 @@ class Traces:
         when it has handled the frame."""
         attributes = _of(message) | {"saps.by": "alm", "saps.from": sender}
         span = self._spans.begin("hop", context.trace, context.at(self.broker), context.at(sender), attributes)
-        hop = self._hops[context] = Hop(context, span)
+        hop = Hop(context, span)
+        self._hops.setdefault(context, hop)  # if a copy of the message waits, its hop stays
         if len(self._hops) > MOST_HELD:
             self._hops.popitem(last=False)[1].span.end()
         return hop
@@ -134,10 +135,12 @@ class Traces:
         `passed_on`: number of brokers it was passed on to. `duplicate`: the frame contained a duplicate."""
         hop.within = False
         hop.span.set_attributes({"saps.passed_on": passed_on})
+        waits = self._hops.get(hop.context) is hop
         if not hop.delivered and duplicate:
             hop.span.set_attributes({"saps.duplicate": True})
-            self._hops.pop(hop.context, None)
-        elif not hop.delivered:
+            if waits:
+                del self._hops[hop.context]
+        elif waits:
             hop.span.set_attributes({"saps.held": True})
             return
         hop.span.end()

@@ -321,3 +321,14 @@ def test_a_hop_that_waits_for_an_earlier_message_ends_with_its_delivery() -> Non
     traces.delivered(traces.delivers(message, later))
     traces.handled(hop, passed_on=2, duplicate=False)
     assert (sink.begun[2].about["saps.passed_on"], sink.begun[2].ended) == (2, True)
+
+
+def test_a_duplicate_of_a_held_message_leaves_the_first_copys_hop() -> None:
+    sink, message, context = Sink(), Message("t", b"x"), Context(1, 2)
+    traces = Traces("b3", sink, 0, random.Random(1))
+    traces.handled(traces.arrives(message, context, "b2"), passed_on=0, duplicate=False)
+    traces.handled(traces.arrives(message, context, "b1"), passed_on=0, duplicate=True)
+    traces.delivered(traces.delivers(message, context))
+    first, again = sink.begun
+    assert (first.about["saps.by"], first.about.get("saps.duplicate"), first.ended) == ("alm", None, True)
+    assert (again.about["saps.duplicate"], again.ended) == (True, True)
