@@ -29,11 +29,16 @@ class AuditFile:
         self._lines: list[bytes] = []
         self.lost = 0
         """Entries lost because they could not be written."""
+        self._torn = False
+        """Whether the file ends in the middle of a line."""
         self._descriptor = self._open()
         self._closed = False
 
     def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, MODE)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, MODE)
+        size = os.fstat(descriptor).st_size
+        self._torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        return descriptor
 
     def latest(self) -> list[Entry]:
         """Return the last entries in the file, oldest first, without invalid lines. Raises `OSError`."""
@@ -58,18 +63,21 @@ class AuditFile:
         self._lines.append(msgspec.json.encode(entry))
 
     def flush(self) -> None:
-        """Write the queued entries. If that fails, they are lost and counted, and the first failure is logged."""
+        """Write the queued entries. If that fails, those not written whole are lost and counted, and the first failure
+        is logged."""
         lines, self._lines = self._lines, []
         if not lines:
             return
-        data = b"\n".join(lines) + b"\n"
+        data = b"\n" * self._torn + b"\n".join(lines) + b"\n"
         try:
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                written = os.write(self._descriptor, data)
+                self._torn = data[written - 1 : written] != b"\n"
+                data = data[written:]
         except OSError as error:
             if not self.lost:
                 logger.error("operations.audit: cannot write %s: %s", self._path, error.strerror)
-            self.lost += len(lines)
+            self.lost += min(len(lines), data.count(b"\n"))
 
     def reopen(self) -> None:
         """Open the file by its name again, which may create a new one. If that fails, log it and keep the old file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_the_file_is_only_appended_to_and_read_again(tmp_path: Path, caplog: pyt
     flush()
     lines = path.read_text().splitlines()
     assert lines[:2] == ['{"at": 1, "broker": "b0", "what": "ban"}', "rubbish"]
-    assert [json.loads(line).get("who") for line in lines[3:]] == ["bob"]
+    assert [json.loads(line).get("who") for line in lines[3:]] == ["ann\n", "bob"]
     path.rename(tmp_path / "old")
     file.reopen()
     audit.record("reload")
@@ -86,3 +87,23 @@ def test_the_file_is_only_appended_to_and_read_again(tmp_path: Path, caplog: pyt
     full.flush()
     assert full.lost == 3
     assert len([record for record in caplog.records if "No space left" in record.getMessage()]) == 1
+
+
+def test_an_entry_after_a_partial_write_begins_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    file = AuditFile(path, lambda flush: None)
+    audit = Audit("b1", lambda: 2.0, lambda: 0.0, file.write)
+    audit.record("drain", who="ann")
+    file.flush()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    audit.record("drain", who="bob")
+    audit.record("drain", who="eve")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size * 5 // 2, limits[1]))
+    try:
+        file.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    audit.record("drain", who="joe")
+    file.close()
+    assert [entry.who for entry in file.latest()] == ["ann", "bob", "joe"]
+    assert file.lost == 1
