@@ -104,7 +104,8 @@ class Upstream:
         self._link: Link | None = None
         self._idle: deque[asyncio.Future[None]] = deque()
         """Futures of the senders that wait for a message."""
-        self._empty = asyncio.Event()
+        self._drained = asyncio.Event()
+        """Set when the outbox is empty, or nothing more can be sent of it."""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -122,12 +123,12 @@ class Upstream:
         self._stopping = True  # cancelling alone is not enough: a task group that fails swallows the cancellation
         self._exporter.close()
         self._publisher.close()
-        self._empty.clear()
+        self._drained.clear()
         try:
             if self._link is not None and len(self.outbox):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(DRAIN):
-                        await self._empty.wait()
+                        await self._drained.wait()
         finally:
             await self.close()
 
@@ -176,6 +177,7 @@ class Upstream:
                 error = _cause(group)
                 logger.error("the bridge to the upstream %s failed", self.access.endpoint, exc_info=error)
             if self._stopping:
+                self._drained.set()
                 return
             if self._link is not None:
                 first = told = False
@@ -233,6 +235,9 @@ class Upstream:
         be in flight. A sender takes and writes a message without waiting in between, which keeps the order."""
         while True:
             taken = self.outbox.take(self._now())
+            self._regulate()
+            if not len(self.outbox):
+                self._drained.set()
             if taken is None:
                 sender: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._idle.append(sender)
@@ -247,9 +252,6 @@ class Upstream:
             except Exception as error:  # a message that cannot be encoded must not block the next ones
                 logger.error("a message to %r cannot be forwarded: %s", item.message.topic, error)
             self.outbox.settled(ticket)
-            self._regulate()
-            if not len(self.outbox):
-                self._empty.set()
 
     def _regulate(self) -> None:
         self._pressure.look(self.outbox.fill if self._link is not None else 0.0)

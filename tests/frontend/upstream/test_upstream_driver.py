@@ -77,11 +77,11 @@ async def mosquitto(tmp_path: Path) -> AsyncIterator[Mosquitto]:
 
 @asynccontextmanager
 async def started(
-    mosquitto: Mosquitto, hold: Callable[[bool], None] = lambda held: None
+    mosquitto: Mosquitto, hold: Callable[[bool], None] = lambda held: None, in_flight: int = 20
 ) -> AsyncIterator[tuple[Upstream, Withholding]]:
     """An upstream that is connected: Mosquitto's retained message has come. Stopped at the end."""
     mesh = Withholding()
-    settings = UpstreamSettings(url=mosquitto.url, retry_limit=0.1, maximum_queued=100)
+    settings = UpstreamSettings(url=mosquitto.url, retry_limit=0.1, maximum_queued=100, in_flight=in_flight)
     upstream = Upstream(Hub(mesh, asyncio.get_running_loop().time), settings, "a", hold)
     upstream.start()
     try:
@@ -158,6 +158,32 @@ async def test_an_orderly_stop_sends_what_waits(mosquitto: Mosquitto) -> None:
         await upstream.stop()
         assert upstream.describe()["queued"] == 0
         await outside.has("t", *map(str, range(40)))
+
+
+@pytest.mark.parametrize("upstream_goes", [False, True])
+async def test_a_stop_does_not_wait_for_what_will_never_be_acknowledged(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, upstream_goes: bool
+) -> None:
+    """The rest expires while one message is in flight, or the connection breaks."""
+    monkeypatch.setattr("saps.frontend.upstream.bridge_io.DRAIN", 100 * PATIENCE)
+    held: list[bool] = []
+    async with started(mosquitto, held.append, in_flight=1) as (upstream, _):
+        publisher = PublisherAgent(upstream._hub, "inside")
+        mosquitto.signal(signal.SIGSTOP)
+        publisher.publish(Message("t", b"in flight", 1))
+        for number in range(60):
+            publisher.publish(Message("t", str(number).encode(), 1, properties=Properties(message_expiry=1)))
+        await asyncio.sleep(1.1)
+        assert held == [True]
+        stopping = asyncio.create_task(upstream.stop())
+        await asyncio.sleep(0)
+        if upstream_goes:
+            mosquitto.signal(signal.SIGKILL)
+        mosquitto.signal(signal.SIGCONT)
+        async with asyncio.timeout(PATIENCE):
+            await stopping
+        assert held == [True, False] or upstream_goes
+        assert upstream.describe()["dropped"] == 60 or upstream_goes
 
 
 async def test_it_stops_whatever_state_its_connection_is_in(mosquitto: Mosquitto) -> None:
