@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from saps.frontend.web.mesh.operator import Operator
 from saps.version import __version__
 
 TOPIC = "/v1/topics/{topic:.+}"
-STATIC = Path(__file__).parent / "static"
+STATIC = (Path(__file__).parent / "static").resolve()
 HEADROOM = 1 << 16
 """Bytes by which a request's body may exceed the largest packet. The connection machine refuses such a body as a
 packet.
@@ -130,7 +131,12 @@ def _file(name: str) -> Handler:
 
 
 async def _static(request: web.Request) -> web.StreamResponse:
-    path = (STATIC / request.match_info["file"]).resolve()
+    return web.FileResponse(_page(request.match_info["file"]), headers=PAGE)
+
+
+def _page(file: str) -> Path:
+    """Return the path of a file of the pages. Raises `ProblemError` (404) if there is none."""
+    path = Path(os.path.normpath(STATIC / file))  # not resolved: some installers link each file
     if not path.is_relative_to(STATIC) or not path.is_file():
         raise ProblemError(404, "Not Found")
-    return web.FileResponse(path, headers=PAGE)
+    return path

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import trustme
 from aiohttp import WSServerHandshakeError
 from prometheus_client.parser import text_string_to_metric_families
 
+import saps
 from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.frontend.mqtt.systree import SysTree
 from tests.batches import frame as publication
@@ -178,3 +182,29 @@ async def test_the_time_until_all_have_confirmed_is_a_histogram(start: Start) ->
     assert 'saps_publication_latency_seconds_bucket{le="+Inf"} 5.0' in text
     (waited,) = re.findall(r"^saps_publication_latency_seconds_sum (\S+)", text, re.MULTILINE)
     assert 0 < float(waited) < PATIENCE
+
+
+async def test_the_pages_are_served_from_a_package_behind_symbolic_links(tmp_path: Path) -> None:
+    package, linked = Path(saps.__file__).parent, tmp_path / "saps"
+    linked.mkdir()
+    for each in package.iterdir():
+        (linked / each.name).symlink_to(each)
+    code = """
+        import asyncio, sys
+        from aiohttp.test_utils import make_mocked_request
+        from saps.frontend.web import frontend
+        from saps.frontend.web.http.problems import ProblemError
+
+        def status(file):
+            request = make_mocked_request("GET", "/static/" + file, match_info={"file": file})
+            try:
+                return asyncio.run(frontend._static(request)).status
+            except ProblemError as error:
+                return error.problem.status
+
+        print(frontend.__file__, *map(status, ["app.js", "../frontend.py", "/etc/hosts", "x/../app.js"]))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    said, _ = await process.communicate()
+    assert said.decode().split() == [f"{linked}/frontend/web/frontend.py", "200", "404", "404", "200"]
