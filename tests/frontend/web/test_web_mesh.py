@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.agents.api import remote
 from saps.frontend.web.mesh.live import News, Picture, news
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import Broker, State, TopicRow
+from saps.frontend.web.mesh.status import StatusAgent
 from tests.frontend.web.conftest import PATIENCE, Site, Start, crash
 from tests.frontend.web.snapshots import broker_row, snapshot, topic_row
 from tests.frontend.web.test_web_topics import subscribed
@@ -123,6 +125,38 @@ async def test_a_trace_is_the_tree_that_messages_take(start: Start) -> None:
     }
     foretold = {name: sum(hop["source"] == name for hop in known["hops"]) for name in sent}
     assert sent == foretold
+
+
+async def test_a_broker_that_does_not_answer_is_not_said_to_publish_nothing(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = await mesh_of(start, 2)
+    assert len((await sites[0].json("/v1/brokers"))["brokers"]) == 2
+    divide = StatusAgent.divide
+
+    def failing(agent: StatusAgent, topic: str, members: list[str] | None) -> Any:
+        if agent._name == "b1":
+            raise RuntimeError("out of order")
+        return divide(agent, topic, members)
+
+    monkeypatch.setattr(StatusAgent, "divide", remote(failing))
+    assert (await sites[0].json("/v1/trace/air/x?from=b0"))["source"] == "b0"
+    async with sites[0].session.get(f"{sites[0].url}/v1/trace/air/x?from=b1") as response:
+        assert response.status == 504
+        assert (await response.json(content_type=None))["detail"].startswith("b1 has not told")
+
+
+async def test_a_fault_before_the_first_state_is_pushed_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = await mesh_of(start, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr("saps.frontend.web.mesh.mesh.PATIENCE", 0)
+        async with asyncio.timeout(PATIENCE), sites[0].session.ws_connect(f"{sites[0].url}/v1/live") as socket:
+            told = msgspec.json.decode((await socket.receive()).data)
+            assert (told["at"], told["fault"]) == (0, "The mesh does not answer: nothing for 0 s")
+            patched.undo()
+            while not told.get("full"):
+                told = msgspec.json.decode((await socket.receive()).data)
+            assert (told.get("fault"), len(told["brokers"])) == (None, 2)
 
 
 async def test_what_is_pushed_adds_up_to_what_is_asked(start: Start) -> None:

@@ -156,6 +156,9 @@ async def test_decisions_are_told_with_their_reasons_and_remembered_as_they_chan
         assert first["topics"][0]["status"] == "constructed"
         assert (first["trees"][0]["saved"], first["trees"][0]["predicted"]) == (5e6, 7e6)
         assert (first["job"]["batches"], first["job"]["late"], first["job"]["saved"]) == (4, 2, 5e6)
+        later = await start("later", web__ofgate=f"http://127.0.0.1:{port}")
+        known = await later.json("/v1/decisions")
+        assert ([tree["topic"] for tree in known["trees"]], known["history"]) == (["air"], []), "it was there before"
         await request_handler.take(Decisions(1, 2, "y", [], [Revoked("air", "taken back: it saved 0 B")]))
         second = await until(lambda: site.json("/v1/decisions"), lambda found: found["epoch"] == 2)
         assert second["revoked"] == [{"topic": "air", "reason": "taken back: it saved 0 B"}]

@@ -31,6 +31,7 @@ class News(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``name``, topics by ``topic``."""
 
     at: float
+    """Time of the state, in seconds since 1970; 0 if there is none yet, only a `fault`."""
     seen_from: str
     complete: bool
     topics_total: int
@@ -95,8 +96,11 @@ def news(before: Picture | None, now: Picture) -> News:
     )
 
 
-def _encoded(before: Picture | None, now: Picture, fault: str | None) -> bytes:
-    """Return the update as JSON. Takes some milliseconds for 10,000 topics, so it must not run in the event loop."""
+def _encoded(before: Picture | None, now: Picture | None, fault: str | None) -> bytes:
+    """Return the update as JSON. Takes some milliseconds for 10,000 topics, so it must not run in the event loop.
+    `now`: None before the first state."""
+    if now is None:
+        return msgspec.json.encode(News(at=0.0, seen_from="", complete=False, topics_total=0, fault=fault))
     return msgspec.json.encode(msgspec.structs.replace(news(before, now), fault=fault))
 
 
@@ -156,14 +160,14 @@ class Live:
             async with self._turn:
                 self._turn.notify_all()
             await asyncio.sleep(INTERVAL)
-        self._picture = None
+        self._picture = self._fault = None
 
     async def _tell(self, socket: web.WebSocketResponse) -> None:
         seen: Picture | None = None
         with contextlib.suppress(ClientConnectionResetError, ConnectionError):
             while True:
                 picture = self._picture
-                if picture is not None and (picture is not seen or self._fault is not None):
+                if picture is not seen or self._fault is not None:
                     await socket.send_bytes(await asyncio.to_thread(_encoded, seen, picture, self._fault))
                     seen = picture
                 async with self._turn:

@@ -293,6 +293,7 @@ class DecisionView:
         self._token = token
         self._history: deque[Change] = deque(maxlen=HISTORY)
         self._last = Decisions(configured=bool(url))
+        self._answered = False
         self._until = 0.0
         self._session: aiohttp.ClientSession | None = None
 
@@ -325,8 +326,11 @@ class DecisionView:
             await self._session.close()
 
     def _note(self, trees: list[dict[str, Any]], revoked: Mapping[str, str]) -> None:
-        """Add the decisions that have come and gone since the last answer to the history. `revoked`: reason by
-        topic."""
+        """Add the decisions that have come and gone since the last answer to the history; the first answer adds none.
+        `revoked`: reason by topic."""
+        if not self._answered:
+            self._answered = True
+            return
         now = round(time.time(), 3)
         before = {str(tree["topic"]) for tree in self._last.trees}
         for tree in trees:

@@ -24,7 +24,8 @@ async def trace(mesh: Mesh, topic: str, start: str | None) -> Trace:
     """Return the way of a message published at the broker `start`. With None, it starts at a broker that publishes to
     the topic, or else at this broker.
 
-    Raises `ProblemError` (404) if there is no such broker, or (504) if the overlay does not answer.
+    Raises `ProblemError` (404) if there is no such broker, or (504) if the overlay or the starting broker does not
+    answer.
     """
     state = await mesh.state()
     return await _Tracing(mesh, state, topic, start).run()
@@ -47,6 +48,8 @@ class _Tracing:
         row = self._row
         members = [name for name in await self._subscribed() if name != source]
         how, branches, served = await self._divide(source, None)
+        if how == "unanswered":
+            raise ProblemError(504, "No answer", f"{source} has not told how it would pass the message on")
         if how == "known":
             self._reasons.append(f"{source} publishes to the topic and knows its members exactly")
         else:
@@ -116,8 +119,8 @@ class _Tracing:
     async def _divide(
         self, broker: str, members: list[str] | None
     ) -> tuple[str, list[tuple[str, list[str]]], list[str]]:
-        """Ask a broker how it would pass the message on (`StatusAgent.divide`). Returns "unknown" and no branches if
-        the broker does not answer."""
+        """Ask a broker how it would pass the message on (`StatusAgent.divide`). Returns "unanswered" and no branches
+        if the broker does not answer."""
         wanted = None if members is None else [f"{name} {self._clusters.get(name, '')}" for name in members]
         answers = await self._mesh.call(f"{broker}!{STATUS}", "divide", self._topic, wanted)
         for answer in answers:
@@ -125,7 +128,7 @@ class _Tracing:
                 how, branches, served = answer.value
                 return how, [(child, list(behind)) for child, behind in branches], list(served)
         self._complete = False
-        return "unknown", [], []
+        return "unanswered", [], []
 
     def _hop(self, source: str, target: str, by: str, depth: int, behind: list[str]) -> None:
         crosses = self._clusters.get(source) != self._clusters.get(target)

@@ -81,11 +81,13 @@ export class Store extends EventTarget {
     if (news.network) this.network = news.network;
     if (news.decisions) this.decisions = news.decisions;
     this.fault = news.fault ?? null;
-    this.seenFrom = news.seen_from;
-    this.complete = news.complete;
-    this.topicsTotal = news.topics_total;
-    if (news.at !== this.at) this.#remember(news.at);
-    this.at = news.at;
+    if (news.at) {
+      this.seenFrom = news.seen_from;
+      this.complete = news.complete;
+      this.topicsTotal = news.topics_total;
+      if (news.at !== this.at) this.#remember(news.at);
+      this.at = news.at;
+    }
     this.dispatchEvent(new Event("state"));
   }
 
