@@ -87,18 +87,18 @@ class ClientsAgent:
     @remote
     def disconnect(self, client: str, end_session: bool) -> Any:
         """Close the client's connection, and end its session if `end_session` is set. Returns ``[broker, whether the
-        client was connected, end_session]``, or None if the client has no session here or its session is migrating.
-        MQTT 5 clients receive reason 0x98, administrative action."""
+        client was connected, whether its session has ended]``, or None if the client has no session here or its session
+        is migrating. MQTT 5 clients receive reason 0x98, administrative action."""
         session = self._frontend.sessions.get(client)
         if session is None or self._frontend.sessions.is_moving(client):
             return None
         connection = session.connection
         if connection is not None:
             connection.close(Reason.ADMINISTRATIVE_ACTION, "by an operator")
-        ending = end_session and self._frontend.sessions.get(client) is session
-        if ending:
+        ended = self._frontend.sessions.get(client) is not session  # as one that ends with its connection
+        if end_session and not ended:
             self._frontend.sessions.end(session)
-        return [self._broker, connection is not None, end_session]
+        return [self._broker, connection is not None, end_session or ended]
 
     # ---- rows
 

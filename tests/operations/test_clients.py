@@ -126,6 +126,9 @@ def test_a_client_is_disconnected_and_its_session_ended_if_wanted(bench: Bench) 
     assert agent.disconnect("c", True) == ["b1", False, True]
     assert find(agent, client="c") == []
     assert agent.disconnect("c", True) is None
+    bench.client("brief", clean_start=False, properties={Property.SESSION_EXPIRY: 0})
+    assert agent.disconnect("brief", False) == ["b1", True, True], "its session ends with its connection"
+    assert find(agent, client="brief") == []
 
 
 def test_a_payload_is_shown_as_text_or_as_digits() -> None:
