@@ -106,7 +106,7 @@ def edit_users(file: Path, user: str, password: bytes | None, scram: bool = Fals
     if password is not None:
         stored = (scram_keys if scram else hash_password)(password, os.urandom(SALT_BYTES))
     with _locked(file.parent):
-        text = file.read_bytes().decode() if file.exists() else ""
+        text = _decoded(file.read_bytes()) if file.exists() else ""
         known = user in parse_users(text)
         if stored is None and not known:
             raise ValueError(f"{file} has no user {user!r}")
@@ -121,15 +121,20 @@ def _read(setting: str, path: str, parse: Callable[[str], T], faults: list[Acces
         data = Path(path).read_bytes()
         if setting == "auth.passwords" and os.name == "posix" and os.stat(path).st_mode & 0o004:
             logger.warning("%s can be read by every user of this machine", path)
-        return parse(data.decode())
+        return parse(_decoded(data))
     except OSError as error:
         faults.append(AccessFault(setting, f"cannot read {path}: {error.strerror}"))
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        faults.append(AccessFault(setting, f"{path}:{line}: not UTF-8"))
     except FileError as error:
         faults += [AccessFault(setting, f"{path}:{fault.line}: {fault.reason}") for fault in error.faults]
     return None
+
+
+def _decoded(data: bytes) -> str:
+    """Return the text of a file. Raises `FileError` if it is not UTF-8."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FileError([Fault(data.count(b"\n", 0, error.start) + 1, "not UTF-8")]) from None
 
 
 def _keys(options: JwtOptions, faults: list[AccessFault]) -> Keys | None:

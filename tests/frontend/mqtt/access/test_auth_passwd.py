@@ -41,6 +41,7 @@ def test_in_a_pipe_the_password_is_the_first_line(tmp_path: Path) -> None:
         (("ann",), b"x" * 65536, None, "the password is longer than 65535 bytes"),
         (("ann", "--delete"), b"", "# nobody\n", "has no user 'ann'"),
         (("ann",), b"x", "bob:plain\n", ":1: not a password hash of a known kind"),
+        (("ann",), b"x", "#\n# \udcff\n", "passwords:2: not UTF-8"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line_and_changes_nothing(
@@ -48,14 +49,14 @@ def test_what_cannot_be_done_is_said_in_a_line_and_changes_nothing(
 ) -> None:
     file = tmp_path / "passwords"
     if before is not None:
-        file.write_text(before)
+        file.write_text(before, errors="surrogateescape")
     done = passwd(file, *arguments, typed=typed)
     assert done.returncode == 2
     line = done.stderr.decode()
     assert line.startswith("saps: ")
     assert said in line
     assert line.count("\n") == 1
-    assert (file.read_text() if file.exists() else None) == before
+    assert (file.read_text(errors="surrogateescape") if file.exists() else None) == before
     assert os.listdir(tmp_path) == ([] if before is None else ["passwords"])
 
 
