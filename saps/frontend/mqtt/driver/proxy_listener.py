@@ -97,7 +97,7 @@ class ProxyListener:
                 logger.warning("proxy.listen: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
-            if len(self._tasks) > MOST_BEGINNING:
+            if len(self._tasks) - len(self._sockets) >= MOST_BEGINNING:  # each socket has a task that accepts
                 sock.close()
             else:
                 sock.setblocking(False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
@@ -177,6 +178,28 @@ async def test_a_header_that_never_ends_holds_nothing_up() -> None:
         assert await reason(server, binary("127.0.0.1", 5)) == LET_IN
         for _, writer in idle:
             writer.close()
+
+
+def test_a_listener_with_two_addresses_lets_as_many_begin_as_one_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name has two addresses, which only asyncio's own loop can be told here: uvloop asks the system."""
+    monkeypatch.setattr("saps.frontend.mqtt.driver.proxy_listener.MOST_BEGINNING", 2)
+    known = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
+
+    async def three() -> None:
+        async with balanced() as server:
+            with monkeypatch.context() as patched:
+                patched.setattr(socket, "getaddrinfo", lambda *arguments, **more: known)
+                await server.start_proxy("two.test", 0, ProxyOptions())
+            peers = [await asyncio.open_connection(*server.proxy_addresses[1]) for _ in range(3)]
+            assert await peers[2][0].read() == b""
+            for _, writer in peers[:2]:
+                writer.write(binary("127.0.0.1", 5) + CONNECT)
+            assert [(await reader.readexactly(4))[3] for reader, _ in peers[:2]] == [LET_IN] * 2
+            for _, writer in peers:
+                writer.close()
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        runner.run(three())
 
 
 async def test_the_common_name_that_a_load_balancer_has_verified_is_the_user_if_that_is_wanted() -> None:
