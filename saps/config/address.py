@@ -17,7 +17,7 @@ class Address(NamedTuple):
     def parse(cls, text: str) -> Address:
         """Parse ``host:port`` or ``[ipv6]:port``. Raises `ValueError`, which says what is wrong, for any other text."""
         host, separator, port = text.rpartition(":")
-        if not separator or not host:
+        if not separator or not host or "://" in text:
             raise ValueError(f"{text!r} is not an address: expected host:port, such as 127.0.0.1:1883")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]

@@ -150,6 +150,7 @@ def test_the_environment_gives_lists_numbers_and_the_overlay_address() -> None:
             "mqtt = '::1:1883'",
             "mqtt ({file}:1): '::1:1883' is not an address: write an IPv6 host in brackets",
         ),
+        ("mqtt = 'https://h:1'", "mqtt ({file}:1): 'https://h:1' is not an address: expected host:port"),
         ("mqtt = 'h:65536'", "mqtt ({file}:1): 'h:65536' is not an address: the port must be"),
         ("join = 7301", "join ({file}:1): 7301 is not a list of addresses"),
         ("join = [\n  'a:1',\n  'b',\n]", "join ({file}:1): 'b' is not an address"),
