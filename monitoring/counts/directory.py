@@ -68,7 +68,12 @@ class Directory:
         if time.monotonic() < self._again:
             return []
         begun = time.thread_time()
-        found = self._look()
+        try:
+            found = self._look()
+        except OSError:
+            for place in self._places.values():  # what was found is lost: the next look lists all of it again
+                place.settled = False
+            raise
         self._again = time.monotonic() + REST * (time.thread_time() - begun)
         return sorted(found, key=lambda each: (_begin(each.name), each.name))
 
@@ -117,8 +122,8 @@ class Directory:
             try:
                 if self._changed(place):
                     found += self._new(place, self._folder.names(name, kinds=False).files)
-            except OSError:  # the directory has just been deleted
-                continue
+            except OSError:  # the directory has just been deleted, or cannot be read now
+                place.settled = False
         self._forget(first)
         return found
 

@@ -127,11 +127,13 @@ class Wills:
     def _on_guard(self, sender: BrokerRef, frame: Guard) -> None:
         ward = self._wards.get(sender)
         if ward is None or frame.complete:
-            ward = self._wards[sender] = _Ward()
-        ward.guardians = frame.guardians
-        ward.wills.update({will.client: will for will in frame.wills})
-        if len(ward.wills) > MOST:
+            ward = _Ward()
+        wills = {will.client: will for will in frame.wills}
+        if len(ward.wills) + len(wills.keys() - ward.wills.keys()) > MOST:
             raise ProtocolError(f"{sender.name} has more than {MOST} wills")
+        self._wards[sender] = ward
+        ward.guardians = frame.guardians
+        ward.wills.update(wills)
 
     def _on_unguard(self, sender: BrokerRef, frame: Unguard) -> None:
         self._forget_will(sender, frame.client, frame.serial)

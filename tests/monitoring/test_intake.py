@@ -332,6 +332,31 @@ def test_a_source_that_is_away_is_said_once_and_taken_when_it_is_back(
     assert "can be read again" in caplog.text
 
 
+@pytest.mark.parametrize("folder", ["", "2026-11-21/"])
+def test_what_a_failed_listing_left_out_is_found_later(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    store = Store(tmp_path / "state")
+    directory = Directory(source, store)
+    (source / folder).mkdir(exist_ok=True)
+    good(source, f"{folder}b-1-100.parquet")
+    names, failing = directory._folder.names, True
+
+    def listing(name: str = "", **options: bool) -> object:
+        if failing and name == folder.rstrip("/"):
+            raise PermissionError("not now")
+        return names(name, **options)
+
+    monkeypatch.setattr(directory._folder, "names", listing)
+    intake = Intake(directory, store)
+    for _ in range(3):
+        directory._again = 0.0
+        assert intake.take() == 0
+    failing = False
+    directory._again = 0.0
+    assert intake.take() == 1
+
+
 def test_half_written_files_are_left_alone(source: Path, tmp_path: Path) -> None:
     good(source, ".b-1-100.parquet.partial")
     good(source, ".b-1-100.parquet")
