@@ -28,7 +28,7 @@ class Sending:
         self.directory = directory
         self._tried: set[int] = set()
         """Planes that have been given up since a datagram last came back."""
-        self.plane = directory.planes[crc32(topic.encode()) % len(directory.planes)]
+        self.plane = self._first_plane()
         self.since = 0.0
         """Time at which `plane` was chosen. Datagrams that left before say nothing about it."""
         self._addresses: dict[tuple[BrokerRef, ...], list[str]] = {}
@@ -44,7 +44,12 @@ class Sending:
         self._addresses.clear()
         if self.plane not in directory.planes:
             self._tried.clear()
-            self.plane = directory.planes[crc32(self._topic.encode()) % len(directory.planes)]
+            self.plane = self._first_plane()
+
+    def _first_plane(self) -> int:
+        """Return the plane to begin with: topics are spread over all planes by a hash."""
+        planes = self.directory.planes
+        return planes[crc32(self._topic.encode()) % len(planes)]
 
     def addresses(self, members: Iterable[BrokerRef]) -> list[str]:
         """Return the OFM addresses that reach these members by the present plane."""
