@@ -244,6 +244,8 @@ def reason(row: Judged, action: str, choice: Choice, calm: Calm) -> str:
 def _where(sites: list[Site]) -> str:
     members = sum(site.members for site in sites)
     wanting = sum(1 for site in sites if site.members)
+    if members == 1:
+        return ", 1 broker wants them"
     return f", {members} brokers in {wanting} cluster{'s' * (wanting != 1)} want them" if members else ""
 
 

@@ -51,6 +51,15 @@ async def counting(stack: AsyncExitStack, directory: Path) -> list[Broker]:
     return brokers
 
 
+async def all_reached(publisher: aiomqtt.Client, clients: list[aiomqtt.Client]) -> None:
+    """Publish, slower than is worth a tree, until each client has got one: the publisher's broker knows of all."""
+    got = [asyncio.create_task(anext(client.messages)) for client in clients]
+    async with asyncio.timeout(PATIENCE):
+        while not all(task.done() for task in got):
+            await publisher.publish(TOPIC, b"")
+            await asyncio.wait(got, timeout=0.2)
+
+
 async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,10 +76,12 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
         service = DecisionService(gateway, OfgateSettings(controller=("http://ofc",), decide=INTERVAL))
         await service.start()
         stack.push_async_callback(service.stop)
+        clients: list[aiomqtt.Client] = []
         for broker in brokers[1:]:
-            client = await stack.enter_async_context(aiomqtt.Client(*broker.server.address))
-            await client.subscribe("air/#")
+            clients.append(await stack.enter_async_context(aiomqtt.Client(*broker.server.address)))
+            await clients[-1].subscribe("air/#")
         publisher = await stack.enter_async_context(aiomqtt.Client(*brokers[0].server.address))
+        await all_reached(publisher, clients)
         enough = asyncio.Event()
 
         async def publish() -> None:
