@@ -20,16 +20,12 @@ from rich.console import Console
 from rich.table import Table
 
 from lab import DIRECTORY, MANAGEMENT_GATE, Lab, LabError, TopologyError, Traffic, obstacle, take_down
+from saps.cli.apps import command_group
 from saps.config.address import Address
 from saps.ofm.switch.topologies import SWITCHES
 
-app = typer.Typer(
-    name="lab",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="A network on this machine to try brokers and controllers in: namespaces and Open vSwitch. Needs root.",
+app = command_group(
+    "lab", "A network on this machine to try brokers and controllers in: namespaces and Open vSwitch. Needs root."
 )
 
 Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Which lab; several can be up.")]

@@ -9,15 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table as Shown
 
+from saps.cli.apps import command_app
+
 if TYPE_CHECKING:
     from monitoring.decisions.table import Decision, Table
 
-app = typer.Typer(
-    name="decisions",
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_app("decisions")
 
 
 @app.command()

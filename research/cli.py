@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from research.engine import Engine, Sweep, sweep
+from saps.cli.apps import command_group
 
 DOCS = Path("docs/reproduction")
 QUICK = Path("build/reproduction")
@@ -28,7 +29,7 @@ Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master.  [default: local[*]]", show_default=False)
 ]
 
-app = typer.Typer(no_args_is_help=True, help="Compute the papers' evaluations anew, paper beside ours.")
+app = command_group("reproduce", "Compute the papers' evaluations anew, paper beside ours.")
 
 
 @contextmanager

@@ -33,6 +33,14 @@ def command_app(name: str, completion: bool = False) -> typer.Typer:
     )
 
 
+def command_group(name: str, says: str) -> typer.Typer:
+    """Return the app in which a module declares a command of `saps` that has commands of its own. `says` is its help
+    text."""
+    app = command_app(name)
+    app.info.no_args_is_help, app.info.help = True, says
+    return app
+
+
 def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:
     """Return a decorator that declares a command whose options are the flags of a program's settings.
 

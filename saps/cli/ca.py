@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from saps.cli.apps import command_group
 from saps.config.settings import cluster_fault, name_fault
 from saps.identity.folder import Entry, Folder, FolderError, write
 from saps.identity.names import Identity
@@ -23,13 +24,8 @@ from saps.identity.secret import new_secret
 
 DAY, HOUR = 86400.0, 3600.0
 
-app = typer.Typer(
-    name="ca",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Certificates for brokers, servers and clients: an authority, what it issues, and what it revokes.",
+app = command_group(
+    "ca", "Certificates for brokers, servers and clients: an authority, what it issues, and what it revokes."
 )
 
 _Directory = Annotated[Path, typer.Option("--ca", metavar="DIR", help="The authority's directory.")]

@@ -13,11 +13,12 @@ from typing import Annotated
 
 import typer
 
+from saps.cli.apps import command_app
 from saps.frontend.mqtt.access.faults import FileError
 from saps.frontend.mqtt.access.users import user_name_fault
 from saps.frontend.mqtt.driver.access_files import edit_users
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_show_locals=False)
+app = command_app("passwd")
 
 MAX_PASSWORD_BYTES = 65535
 """Greatest length of a password in CONNECT (MQTT 5, 3.1.3.6)."""

@@ -11,7 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="Plan the trees of many topics; explain and draw a plan.")
+from saps.cli.apps import command_group
+
+app = command_group("plan", "Plan the trees of many topics; explain and draw a plan.")
 
 PlanFile = Annotated[Path, typer.Option("--plan", metavar="FILE", help="As `saps plan make` wrote it.")]
 PLAN = Path("plan.json")

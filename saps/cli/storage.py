@@ -15,6 +15,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from saps.cli.apps import command_group
 from saps.cli.look.tables import safe
 from saps.storage.damage import StorageError
 from saps.storage.driver.copying import Examined, brokers, examine, repair_rows
@@ -23,13 +24,8 @@ from saps.storage.driver.copying import repair as repaired
 from saps.storage.driver.exporting import records
 from saps.storage.place import Server, shown, url_fault
 
-app = typer.Typer(
-    name="storage",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="What a broker has stored, in a file or in a database of its site: verify, export, repair, back up.",
+app = command_group(
+    "storage", "What a broker has stored, in a file or in a database of its site: verify, export, repair, back up."
 )
 
 _Stored = Annotated[

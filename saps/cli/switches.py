@@ -10,15 +10,11 @@ from typing import Annotated
 
 import typer
 
+from saps.cli.apps import command_app
 from saps.config import Address, SettingError
 from saps.ofm.switch.topologies import Topology, TopologyError, from_toml, parse
 
-app = typer.Typer(
-    name="switches",
-    rich_markup_mode="markdown",
-    pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_app("switches")
 
 
 @app.command()

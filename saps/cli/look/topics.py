@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Annotated, TypeAlias
 
-import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +14,7 @@ from saps.cli.look.http_client import AskError, WebPort
 from saps.cli.look.options import Json, asks
 from saps.cli.look.tables import WIDE, console, count, emit, safe, size, some, table
 from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, TopicList, TopicRow
-from saps.topics import filter_fault, matches
+from saps.topics import filter_fault
 
 app = command_app("topics")
 
@@ -65,14 +64,12 @@ def topics(
 def chosen(port: WebPort, wanted: str | None, mode: str | None, sort: str, limit: int) -> TopicList:
     """Return the topics that match the filter `wanted`, or that have it in their names; None: all topics.
 
-    A filter with wildcards is applied to the first `MOST_ROWS` topics of the sort order. Raises `AskError`."""
+    Raises `AskError`."""
     if wanted is None or not ("+" in wanted or "#" in wanted):
         return port.get("/v1/topics", TopicList, search=wanted, mode=mode, sort=sort, limit=limit)
     if (fault := filter_fault(wanted)) is not None:
         raise AskError(f"{wanted!r} is not a topic filter: {fault}")
-    found = port.get("/v1/topics", TopicList, mode=mode, sort=sort, limit=MOST_ROWS)
-    rows = [row for row in found.topics if matches(wanted, row.topic)]
-    return msgspec.structs.replace(found, total=len(rows), topics=rows[:limit])
+    return port.get("/v1/topics", TopicList, filter=wanted, mode=mode, sort=sort, limit=limit)
 
 
 def headline(found: TopicList) -> str:

@@ -108,7 +108,7 @@ class Datapath:
             stream = self._publishers.stream(topic)
             path = self._paths[topic] = Path(self._port, stream, served, self.settings, self._use, directory)
         elif path.sending is not None and directory is not None:
-            path.sending.follow(directory)
+            path.sending.follow(directory, self._port.now)
         if not path.served.brokers <= served.brokers:
             self._repeats.what_waits(path)
         path.served = served

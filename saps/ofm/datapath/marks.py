@@ -36,8 +36,9 @@ class Marks:
         """Datagrams since the last pause. Up to `SMALL` of them do not fill a buffer, so a loss is rare. A high-water
         mark for each lone publication would double the cost of a quiet topic."""
         self._waiting = False
-        self._relayed: dict[BrokerRef, int] = {}
-        """Origin in another domain -> number of its last publication that has left along the tree."""
+        self._relayed: dict[BrokerRef, tuple[int, tuple[BrokerRef, ...]]] = {}
+        """Origin in another domain -> number of its last publication that has left along the tree, and the members that
+        it was for."""
 
     def sent(self, body: Publish, members: tuple[BrokerRef, ...], datagrams: int) -> None:
         """Note that own publications have left for these members, in `datagrams` datagrams."""
@@ -50,9 +51,10 @@ class Marks:
 
     def relayed(self, origin: BrokerRef, seq: int, members: tuple[BrokerRef, ...]) -> None:
         """Note that publications of an origin in another domain have left, up to the number `seq`."""
-        if self._relayed.setdefault(origin, 0) == 0:
-            self._port.after(self._until_due, lambda: self._tell_for(origin, members))
-        self._relayed[origin] = max(self._relayed[origin], seq)
+        if origin not in self._relayed:
+            self._port.after(self._until_due, lambda: self._tell_for(origin))
+        if seq >= self._relayed.get(origin, (0, ()))[0]:
+            self._relayed[origin] = seq, members
 
     def in_pause(self, tell: Callable[[], object]) -> float:
         """Call `tell` in the pause after a burst. Returns the time of the next look, infinite if nothing is to be
@@ -83,9 +85,9 @@ class Marks:
                 members = tuple(member for member in members if member in silent)
             self._send(members, HighWater(self._topic, self._last.seqs[-1]))
 
-    def _tell_for(self, origin: BrokerRef, members: tuple[BrokerRef, ...]) -> None:
-        if seq := self._relayed.pop(origin, 0):
-            self._send(members, HighWater(self._topic, seq, origin))
+    def _tell_for(self, origin: BrokerRef) -> None:
+        seq, members = self._relayed.pop(origin)
+        self._send(members, HighWater(self._topic, seq, origin))
 
     def _send(self, members: tuple[BrokerRef, ...], mark: HighWater) -> None:
         for member in members:

@@ -38,13 +38,13 @@ class Sending:
         self._sent = False
         """Whether publications of QoS 0 have left since the last question."""
 
-    def follow(self, directory: Directory) -> None:
+    def follow(self, directory: Directory, now: float) -> None:
         """Follow a new directory: other brokers have bits now, or other planes work."""
         self.directory = directory
         self._addresses.clear()
         if self.plane not in directory.planes:
             self._tried.clear()
-            self.plane = self._first_plane()
+            self.plane, self.since = self._first_plane(), now
 
     def _first_plane(self) -> int:
         """Return the plane to begin with: topics are spread over all planes by a hash."""

@@ -142,4 +142,6 @@ class Forwarder:
 
 
 def _unknown(sender: BrokerRef, error: KeyError) -> ProtocolError:
-    return ProtocolError(f"{sender.name} uses the number {error} without having defined it")
+    number = error.args[0]
+    named = f"the link id {number}" if isinstance(number, int) else "a link id"  # else the sender has defined none
+    return ProtocolError(f"{sender.name} uses {named} without having defined it")

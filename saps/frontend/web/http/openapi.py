@@ -199,11 +199,16 @@ def _mesh(named: dict[str, Any]) -> dict[str, Any]:
     topics = state(named, "TopicList", "Topics", known, "/v1/topics?search=air&limit=10")
     topics["parameters"] = [
         in_query("search", TEXT, "What the topic must contain."),
+        in_query("filter", TEXT, "The topic filter it must match."),
         in_query("mode", {"enum": list(MODES)}, "How it travels."),
         in_query("sort", {"enum": list(SORTS), "default": "rate"}, "The order."),
         in_query("limit", {"type": "integer", "minimum": 0, "maximum": 20000, "default": 1000}, "At most so many."),
     ]
-    topics["x-examples"] += [example("/v1/topics?sort=color", 400)]
+    topics["x-examples"] += [
+        example("/v1/topics?filter=air/%23&limit=10", 200),
+        example("/v1/topics?sort=color", 400),
+        example("/v1/topics?filter=a/%23/b", 400),
+    ]
     way = "Where a message to the topic would go, and why."
     trace = state(named, "Trace", "The way of a message", way, "/v1/trace/air/ward1")
     trace["parameters"] = [in_path("topic", "The topic."), in_query("from", TEXT, "The broker it is published at.")]

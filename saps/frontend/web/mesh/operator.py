@@ -10,6 +10,7 @@ from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.mesh import Snapshots
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, Brokers, Forgotten, TopicList, TopicRow
+from saps.topics import filter_fault, matches
 
 
 class Operator:
@@ -44,16 +45,20 @@ class Operator:
 
     async def topics(self, request: web.Request) -> web.Response:
         """Answer with the topics that match the query, in the order requested."""
-        asked = Parameters(request, ("search", "mode", "sort", "limit"))
-        limit = asked.number("limit", MOST_ROWS)
+        asked = Parameters(request, ("search", "filter", "mode", "sort", "limit"))
+        limit, wanted = asked.number("limit", MOST_ROWS), asked.get("filter")
         sort, mode, search = asked.text("sort") or "rate", asked.get("mode"), asked.text("search").lower()
         if sort not in SORTS:
             raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
         if mode is not None and mode not in MODES:
             raise ProblemError(400, "Bad parameter", f"one of {', '.join(MODES)}", field="mode")
+        if wanted is not None and (fault := filter_fault(wanted)) is not None:
+            raise ProblemError(400, "Bad parameter", f"{wanted!r}: {fault}", field="filter")
         await self._network.now()
         state = await self._mesh.state()
         rows = [row for row in state.topics if (mode is None or row.mode == mode) and search in row.topic.lower()]
+        if wanted is not None:
+            rows = [row for row in rows if matches(wanted, row.topic)]
         rows.sort(key=lambda row: _order(row, sort))
         shown = rows[: 1000 if limit is None else limit]
         return answer(TopicList(at=state.at, complete=state.complete, total=len(rows), topics=shown))
