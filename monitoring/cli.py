@@ -62,8 +62,10 @@ def monitor(settings: MonitorSettings) -> int:
     )
     try:
         spark = session(
-            settings.master or None, settings.memory or None, settings.partitions, event_log=settings.event_log or None
+            settings.master or None, settings.memory or None, settings.partitions, event_log=settings.events()
         )
+    except ImportError as error:
+        return _failed(f"{error}: install saps[connect]", 2)
     except (NoSparkError, OSError) as error:
         return _failed(str(error), 1)
     try:

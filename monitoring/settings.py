@@ -233,7 +233,11 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Address | None, knob("Where GET /metrics is answered, for Prometheus", flag="--metrics HOST:PORT")
     ] = None
     event_log: Annotated[
-        str, knob("Where Spark's event log is kept, for its history server", flag="--event-log DIR|URI")
+        str,
+        knob(
+            "Where Spark's event log is kept, for its history server; none: nowhere; empty: events/ of a local state",
+            flag="--event-log DIR|URI",
+        ),
     ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -243,6 +247,12 @@ class MonitorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     def place(self) -> str:
         """Return the path or URI of the job's state."""
         return self.state or str(Path(self.source).absolute().parent / "monitor")
+
+    def events(self) -> str | None:
+        """Return the directory or URI of Spark's event log, or None for no log."""
+        if self.event_log:
+            return None if self.event_log == "none" else self.event_log
+        return None if "://" in self.place() else f"{self.place()}/events"
 
     def rules(self) -> Rules:
         """Return the rules that these settings give. Raises SettingError if the network file cannot be used."""

@@ -12,7 +12,6 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,11 +71,6 @@ class Intake:
             self._say(None)
         now, self._found = self._found[:AT_ONCE], self._found[AT_ONCE:]
         return self._take(now)
-
-    def finished(self, names: Iterable[str]) -> None:
-        """Delete these files from the inbox. The caller must have committed the batch that read them."""
-        for name in names:
-            self._store.folder.delete(f"inbox/{name}")
 
     def _take(self, files: list[Found]) -> int:
         good, pending, rows = 0, list[tuple[Found, pa.Table, bool]](), 0

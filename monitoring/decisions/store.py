@@ -50,6 +50,12 @@ class Commit(NamedTuple):
     """The brokers heard lately (`decider.Clock`)."""
     ended: tuple[float, float] = (0.0, 0.0)
     """Bytes that all former trees saved, and the bytes predicted for them (`audit.Account`)."""
+    rows: int = 0
+    """Rows that all batches read."""
+    late: dict[str, int] = {}
+    """Of them, rows of windows that were closed before, by broker."""
+    fast: dict[str, int] = {}
+    """Batches with rows ahead of the job's clock, by broker."""
 
     def money(self) -> tuple[float, float]:
         """Return the bytes that all trees, former and present, have saved, and the bytes predicted for them."""
@@ -87,7 +93,7 @@ class Store:
         }
         heard = {broker: Heard(*last) for broker, last in plain.get("heard", {}).items()}
         ended = tuple(plain.get("ended", (0.0, 0.0)))
-        return Commit(**{**plain, "held": held, "heard": heard, "ended": ended})
+        return Commit(**plain | {"held": held, "heard": heard, "ended": ended})
 
     def fresh(self, batch: int) -> str:
         """Return an empty directory for the results of a batch, relative to the state.
@@ -102,6 +108,11 @@ class Store:
         needed = {str(commit.batch), *(name.split("/")[1] for name in (commit.topics, commit.open) if name)}
         for name in self.folder.names("batches").folders - needed:
             self.folder.delete(f"batches/{name}")
+
+    def forget(self, files: Iterable[str]) -> None:
+        """Delete files of the inbox. The batch that read them must be committed."""
+        for name in files:
+            self.folder.delete(f"inbox/{name}")
 
     # --- decisions ------------------------------------------------------------------------------------------------
 

@@ -89,6 +89,9 @@ class Delta:
         self._root = str(self._folder)
         self._made: dict[str, Any] = {}
 
+    def __reduce__(self) -> tuple[type[Delta], tuple[str]]:
+        return Delta, (self._root,)
+
     def epoch(self, table: str) -> int:
         found = self._table(table)
         return 0 if found is None else int(found.transaction_version(APP) or 0)
@@ -137,6 +140,9 @@ class Iceberg:
         self._catalog = load_catalog()
         self._namespace = namespace
         self._catalog.create_namespace_if_not_exists(namespace)
+
+    def __reduce__(self) -> tuple[type[Iceberg], tuple[str]]:
+        return Iceberg, (self._namespace,)
 
     def epoch(self, table: str) -> int:
         if not self._catalog.table_exists(f"{self._namespace}.{table}"):

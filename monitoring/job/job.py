@@ -14,7 +14,7 @@ Only candidates come to the driver, never all topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import Judged, Table, decide
 from monitoring.decisions.tables_io import Tables
 from monitoring.forecasts.vector import JUDGED, TOPICS, epoch_of
-from monitoring.job.progress import Batch
 from monitoring.selection.budgets import Budgets
 from monitoring.selection.selection import Held
 from monitoring.settings import Rules
@@ -57,40 +56,33 @@ class _Seen(NamedTuple):
 
 
 class Job:
-    """Runs the steps of each batch."""
+    """Runs the steps of each batch.
+
+    All that a job knows can be pickled, because Spark Connect runs `batch` in a process of the server."""
 
     def __init__(
         self,
-        spark: SparkSession,
         store: Store,
         rules: Rules,
-        finished: Callable[[list[str]], None] = lambda names: None,
         budgets: Budgets | None = None,
-        done: Callable[[Batch], None] = lambda batch: None,
         tables: Tables | None = None,
     ) -> None:
-        """`finished` is called with the names of inbox files that are no longer needed.
-
-        `budgets` asks for the switches' budgets at each epoch; None: those of `rules`. `done` is called with each
-        committed batch. `tables`, if given, also gets the windows."""
-        self._spark = spark
+        """`budgets` asks for the switches' budgets at each epoch; None: those of `rules`. `tables`, if given, also gets
+        the windows."""
         self._store = store
         self._rules = rules
-        self._finished = finished
         self._budgets = budgets
-        self._done = done
         self._tables = tables
-        self._partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         self._rows_type = from_arrow_schema(ROWS)
         self._open_type = from_arrow_schema(pa.schema([ROWS.field(name) for name in NEEDED]))
         self._topics_type = from_arrow_schema(TOPICS)
         self._result_type = from_arrow_schema(_joined())
 
-    def start(self, interval: float | None) -> StreamingQuery:
+    def start(self, spark: SparkSession, interval: float | None) -> StreamingQuery:
         """Start the query over the inbox: a batch every `interval` seconds, or only the files there now for None."""
         self._store.folder.write("inbox/.keep", b"")  # Spark requires the directory to exist, and skips this file
         rows = (
-            self._spark.readStream.schema(self._rows_type)
+            spark.readStream.schema(self._rows_type)
             .option("maxFilesPerTrigger", FILES_AT_ONCE)
             .option("ignoreMissingFiles", "true")  # a batch that Spark repeats may list files deleted since
             .parquet(self._store.folder.uri("inbox"))
@@ -106,24 +98,21 @@ class Job:
     def batch(self, rows: DataFrame, number: int) -> None:
         """Compute and commit one batch, unless it was committed before."""
         last = self._store.last()
-        self._finished(last.files)
-        if number <= last.batch:
-            return
-        commit, batch = self._compute(rows, number, last)
-        self._store.commit(commit)
-        self._done(batch._replace(money=commit.money()))
+        self._store.forget(last.files)
+        if number > last.batch:
+            self._store.commit(self._compute(rows, number, last))
 
-    def _compute(self, rows: DataFrame, number: int, last: Commit) -> tuple[Commit, Batch]:
+    def _compute(self, rows: DataFrame, number: int, last: Commit) -> Commit:
         clock, now = Clock(last.closed, dict(last.heard)), machine_clock()
         bound = bound_of(self._rules, now)
         seen = self._seen(rows, last.closed, bound)
         ends = ((broker, end) for broker, it in seen.items() for end in (it.end, it.ahead) if end is not None)
         skew, late = clock.seen(ends, self._rules, now), {name: it.late for name, it in seen.items() if it.late}
         self._say(skew, late)
-        batch = Batch(sum(it.rows for it in seen.values()), late, skew, clock.closed, None)
         end = window_of(self._rules.pace.window) + self._rules.pace.window
         new = rows.select(*NEEDED).where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
-        waiting = new.unionByName(self._read(last.open, self._open_type)) if last.open else new
+        spark = rows.sparkSession
+        waiting = new.unionByName(self._read(spark, last.open, self._open_type)) if last.open else new
         directory = self._store.fresh(number)
         waiting.where(end > clock.closed).write.parquet(self._uri(f"{directory}/open"))
         commit = last._replace(
@@ -134,21 +123,23 @@ class Job:
             digest="",
             files=sorted({name for found in seen.values() for name in found.files}),
             heard=clock.heard,
+            rows=last.rows + sum(it.rows for it in seen.values()),
+            late=_added(last.late, late.items()),
+            fast=_added(last.fast, ((broker, 1) for broker in skew.refused)),
         )
         if clock.closed == last.closed:
-            return commit, batch
+            return commit
         topics = f"{directory}/topics"
         self._advance(waiting.where(end <= clock.closed), last, clock.closed, topics)
-        table = self._decide(topics, last.held, clock.closed)
+        table = self._decide(spark, topics, last.held, clock.closed)
         self._store.keep(table)
-        commit = commit._replace(
+        return commit._replace(
             topics=topics,
             held=table.held(last.held, self._rules.calm),
             epoch=table.epoch,
             digest=table.digest,
             ended=table.ended(last.ended),
         )
-        return commit, batch._replace(table=table)
 
     def _seen(self, rows: DataFrame, closed: int, bound: int) -> dict[str, _Seen]:
         """Return what came from each broker. Rows that end after `bound` are ahead of this machine's clock."""
@@ -192,44 +183,46 @@ class Job:
     def _uri(self, name: str) -> str:
         return self._store.folder.uri(name)
 
-    def _read(self, name: str, schema: object) -> DataFrame:
-        return self._spark.read.schema(schema).parquet(self._uri(name))  # type: ignore[arg-type]
+    def _read(self, spark: SparkSession, name: str, schema: object) -> DataFrame:
+        return spark.read.schema(schema).parquet(self._uri(name))  # type: ignore[arg-type]
 
     def _advance(self, closed: DataFrame, last: Commit, now: int, out: str) -> None:
         """Advance all topics' models over the closed windows, judge them, and write both to the directory `out`.
 
         `closed` has the rows of the windows that close with the epoch `now`."""
         length, step = self._rules.pace.window, epoch_of(self._rules, now)
-        part = F.pmod(F.xxhash64("topic"), F.lit(self._partitions)).alias("part")
+        spark = closed.sparkSession
+        partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
+        part = F.pmod(F.xxhash64("topic"), F.lit(partitions)).alias("part")
         if self._tables is not None:
             seen = closed.groupBy(part).applyInArrow(lambda rows: windows(rows, length), from_arrow_schema(WINDOWS))
             closed = self._tables.keep(seen, last.closed, now, length)
         else:
             step = _summed(step, length)
         models = (
-            self._read(last.topics, self._topics_type)
+            self._read(spark, last.topics, self._topics_type)
             if last.topics
-            else self._spark.createDataFrame([], self._topics_type)
+            else spark.createDataFrame([], self._topics_type)
         )
         grouped = closed.groupBy(part).cogroup(models.groupBy(part))
         # The bits of a model are nearly random: stronger compression costs time and saves hardly any room.
         grouped.applyInArrow(step, self._result_type).write.parquet(self._uri(out), compression="lz4")
 
-    def _decide(self, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
-        judged = self.candidates(topics, held)
+    def _decide(self, spark: SparkSession, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
+        judged = self.candidates(spark, topics, held)
         network = self._rules.network if self._budgets is None else self._budgets.network(judged, held)
         return decide(judged, held, network, epoch, self._rules.calm)
 
-    def candidates(self, topics: str, held: Mapping[str, Held]) -> list[Judged]:
+    def candidates(self, spark: SparkSession, topics: str, held: Mapping[str, Held]) -> list[Judged]:
         """Return the topics in `held`, and at most `Rules.most` others worth a tree, those of highest density.
 
         `topics` is the directory of the judged topics. `Decider._candidates` does the same without Spark."""
-        judged = self._read(topics, self._result_type)
+        judged = self._read(spark, topics, self._result_type)
         columns = list(Judged._fields)
         found = []
         worth = judged.where(F.col("saving") > F.col("cost"))
         if held:
-            names = self._spark.createDataFrame([(topic,) for topic in sorted(held)], "topic string")
+            names = spark.createDataFrame([(topic,) for topic in sorted(held)], "topic string")
             names = F.broadcast(names)
             found += judged.join(names, "topic", "left_semi").select(columns).collect()
             worth = worth.join(names, "topic", "left_anti")
@@ -250,6 +243,14 @@ def end_of() -> Column:
 
 def _later(one: int | None, other: int | None) -> int | None:
     return max((end for end in (one, other) if end is not None), default=None)
+
+
+def _added(sums: Mapping[str, int], more: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the sums with what came in addition."""
+    found = dict(sums)
+    for broker, count in more:
+        found[broker] = found.get(broker, 0) + count
+    return found
 
 
 def _summed(step: Callable[[pa.Table, pa.Table], pa.Table], length: int) -> Callable[[pa.Table, pa.Table], pa.Table]:

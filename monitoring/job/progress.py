@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 from pyspark.sql.streaming.listener import (
@@ -18,9 +18,8 @@ from pyspark.sql.streaming.listener import (
 )
 
 from monitoring.counts.intake import Intake
-from monitoring.decisions.decider import Skew
 from monitoring.decisions.store import Store
-from monitoring.decisions.table import OFM, Table
+from monitoring.decisions.table import OFM
 from monitoring.settings import Rules
 
 TOLD = {
@@ -41,21 +40,6 @@ TOLD = {
 prefix."""
 
 
-class Batch(NamedTuple):
-    """The results of a committed batch."""
-
-    rows: int
-    late: Mapping[str, int]
-    """Rows of windows closed before the batch, by broker."""
-    skew: Skew
-    closed: int
-    """Time in ms since 1970 up to which windows are closed."""
-    table: Table | None
-    """The decisions, or None if no window was closed."""
-    money: tuple[float, float] = (0.0, 0.0)
-    """Bytes that all trees have saved so far, and the bytes predicted."""
-
-
 class Progress:
     """Keeps the job's metrics in a registry of their own."""
 
@@ -69,13 +53,13 @@ class Progress:
             return Counter(f"saps_monitor_{name}", text, labels, registry=self.registry)
 
         self._batches = counter("batches", "Batches committed.")
-        self._failures = counter("batch_failures", "Batches that failed, and were tried again.")
+        failures = counter("batch_failures", "Batches that failed, and were tried again.")
         self._rows = counter("rows", "Rows of counts that came.")
         self._late = counter("late_rows", "Rows that came after their windows were closed: not counted.", "broker")
         self._refused = counter(
             "fast_clock_batches", "Batches with rows ahead of this machine's clock: not counted.", "broker"
         )
-        self._seconds = gauge("batch_seconds", "Duration of the last batch.")
+        seconds = gauge("batch_seconds", "Duration of the last batch.")
         self._trees = gauge("trees", "Topics with trees in the last table.")
         self._gap = gauge("selection_gap", "Share of the best selection's worth that the last one lacks, at most.")
         self._decided = gauge("last_decision_timestamp_seconds", "When the last table was decided; first, the start.")
@@ -94,25 +78,29 @@ class Progress:
         self._predicted = gauge("predicted_bytes", "Bytes that were predicted of them.")
         self._clock = clock
         self._decided.set(clock())
-        last = store.last()
+        self._store = store
+        self._last = store.last()
+        self._closed.set(self._last.closed / 1000)
+        self._money(self._last.money())
+        self.listener = Listener(seconds, failures)
+
+    def follow(self) -> None:
+        """Count the batches that were committed since the last call."""
+        before, last = self._last, self._store.last()
+        self._last = last
+        self._batches.inc(max(last.batch - before.batch, 0))
+        self._rows.inc(last.rows - before.rows)
+        for counter, sums, known in ((self._late, last.late, before.late), (self._refused, last.fast, before.fast)):
+            for broker, count in sums.items():
+                if count > known.get(broker, 0):
+                    counter.labels(broker).inc(count - known.get(broker, 0))
         self._closed.set(last.closed / 1000)
         self._money(last.money())
-        self.listener = _Listener(self._seconds, self._failures)
-
-    def batch(self, done: Batch) -> None:
-        """Count a committed batch."""
-        self._batches.inc()
-        self._rows.inc(done.rows)
-        for broker, count in done.late.items():
-            self._late.labels(broker).inc(count)
-        for broker in done.skew.refused:
-            self._refused.labels(broker).inc()
-        self._closed.set(done.closed / 1000)
-        if done.table is not None:
+        if last.closed > before.closed:
+            table = self._store.table(last.closed)
             self._decided.set(self._clock())
-            self._trees.set(sum(decision.mode == OFM for decision in done.table.decisions))
-            self._gap.set(done.table.gap)
-        self._money(done.money)
+            self._trees.set(sum(decision.mode == OFM for decision in table.decisions))
+            self._gap.set(table.gap)
 
     def _money(self, found: tuple[float, float]) -> None:
         self._saved.set(found[0])
@@ -138,11 +126,13 @@ class Progress:
             thread.join()
 
 
-class _Listener(StreamingQueryListener):
+class Listener(StreamingQueryListener):
     """Turns Spark's events about its queries into metrics. Spark calls it on a thread of its own."""
 
     def __init__(self, seconds: Gauge, failures: Counter) -> None:
         self._seconds, self._failures = seconds, failures
+        self.news = threading.Event()
+        """Set by each batch that Spark tells of."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
         """Ignore the start of a query."""
@@ -150,6 +140,7 @@ class _Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Record the duration of a batch that has ended."""
         self._seconds.set(event.progress.batchDuration / 1000)
+        self.news.set()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Ignore a trigger without new files."""

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from monitoring.job.event_log import Compaction
     from monitoring.job.job import Job
+    from monitoring.job.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +74,10 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
     Returns the exit status: 0, or 1 if OFGate has not got all decisions or batches fail more than `AGAIN` times. Raises
     OSError if the metrics address, the source or the state cannot be used, ValueError for a malformed URI, and
     ImportError without the library of a source or of tables."""
-    from monitoring.job.job import Job  # here: they need pyspark
+    from pyspark.sql.utils import is_remote  # here: only the job needs pyspark
+
+    from monitoring.job.event_log import Compaction
+    from monitoring.job.job import Job
     from monitoring.job.progress import Progress
     from monitoring.job.spark import ship
 
@@ -89,8 +94,9 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
         ship(spark)
         tables = Tables(lake_of(order.tables), store) if order.tables else None
         sink = Sink(order.ofgates, store, order.token, order.identity, progress.told)
-        job = Job(spark, store, order.rules, intake.finished, order.budgets, progress.batch, tables)
-        return _run(job, order, intake, Outlets(sink, tables), ending)
+        job = Job(store, order.rules, order.budgets, tables)
+        outlets, compaction = Outlets(sink, tables), None if is_remote() else Compaction(spark)
+        return _Run(spark, job, order, intake, progress, outlets, compaction, ending).status()
 
 
 class Outlets:
@@ -121,52 +127,71 @@ class Outlets:
         self._sink.remind()
 
 
-def _run(job: Job, order: Order, intake: Intake, outlets: Outlets, ending: threading.Event) -> int:
-    if order.interval is None:
-        intake.take_all()
-    failures = 0
-    while (error := _watch(job.start(order.interval), intake, outlets, order.interval, ending)) is not None:
-        failures += 1
-        logger.error("a batch failed: %s", error)
-        if failures > AGAIN:
-            return 1
-    return 0 if _sent(outlets, order, ending) else 1
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The parts of a run."""
 
+    spark: SparkSession
+    job: Job
+    order: Order
+    intake: Intake
+    progress: Progress
+    outlets: Outlets
+    compaction: Compaction | None
+    ending: threading.Event
 
-def _watch(
-    query: StreamingQuery, intake: Intake, outlets: Outlets, interval: float | None, ending: threading.Event
-) -> str | None:
-    """Take in files and send decisions until the query ends or `ending` is set.
+    def status(self) -> int:
+        """Run to the end, and return the exit status."""
+        if self.order.interval is None:
+            self.intake.take_all()
+        failures = 0
+        while (error := self._watch(self.job.start(self.spark, self.order.interval))) is not None:
+            failures += 1
+            logger.error("a batch failed: %s", error)
+            if failures > AGAIN:
+                return 1
+        return 0 if self._sent() else 1
 
-    Returns the first line of the error with which the query failed, or None."""
-    from pyspark.errors import StreamingQueryException
+    def _watch(self, query: StreamingQuery) -> str | None:
+        """Take in files and send decisions until the query ends or `ending` is set.
 
-    reminded, looked = time.monotonic(), -math.inf
-    try:
-        while not query.awaitTermination(LOOK):
-            if ending.is_set():
-                query.stop()
-                return None
-            outlets.flush()
-            if interval is not None and time.monotonic() - looked >= interval / LOOKS:
-                looked = time.monotonic()
-                intake.take()
-            if time.monotonic() - reminded >= REMIND:
-                outlets.remind()
-                reminded = time.monotonic()
-    except StreamingQueryException as error:
-        return str(error).partition("\n")[0]
-    return None
+        Returns the first line of the error with which the query failed, or None."""
+        from pyspark.errors import StreamingQueryException
 
+        interval = self.order.interval
+        reminded, looked = time.monotonic(), -math.inf
+        try:
+            while not query.awaitTermination(LOOK):
+                if self.ending.is_set():
+                    query.stop()
+                    return None
+                if self.progress.listener.news.is_set():
+                    self.progress.listener.news.clear()
+                    self.progress.follow()
+                self.outlets.flush()
+                if interval is not None and time.monotonic() - looked >= interval / LOOKS:
+                    looked = time.monotonic()
+                    self.intake.take()
+                if time.monotonic() - reminded >= REMIND:
+                    self.outlets.remind()
+                    if self.compaction is not None:
+                        self.compaction.run()
+                    reminded = time.monotonic()
+        except StreamingQueryException as error:
+            return str(error).partition("\n")[0]
+        finally:
+            self.progress.follow()
+        return None
 
-def _sent(outlets: Outlets, order: Order, ending: threading.Event) -> bool:
-    """Return whether all decisions were delivered within `Order.timeout` seconds. Setting `ending` stops the wait."""
-    give_up = time.monotonic() + order.timeout
-    while not outlets.flush():
-        if time.monotonic() >= give_up or ending.wait(LOOK):
-            logger.error("OFGate has not got all decisions: the next run sends them")
-            return False
-    return True
+    def _sent(self) -> bool:
+        """Return whether all decisions were delivered within `Order.timeout` seconds. Setting `ending` stops the
+        wait."""
+        give_up = time.monotonic() + self.order.timeout
+        while not self.outlets.flush():
+            if time.monotonic() >= give_up or self.ending.wait(LOOK):
+                logger.error("OFGate has not got all decisions: the next run sends them")
+                return False
+        return True
 
 
 def _until_signalled() -> threading.Event:

@@ -17,9 +17,11 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 import monitoring
 import saps
+from monitoring.job.event_log import configuration
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +31,12 @@ MEMORY = "3g"
 """Default Java heap of the driver."""
 
 
+CONNECT = "sc://"
+"""How the addresses of Spark Connect begin."""
+
+
 class NoSparkError(Exception):
-    """Spark's Java did not start; it has printed the reason on standard error."""
+    """Spark's Java did not start, and has printed the reason on standard error; or Spark Connect does not answer."""
 
 
 DEFAULTS = {
@@ -62,10 +68,14 @@ def session(
 ) -> SparkSession:
     """Start Spark and return its session. A process can have only one.
 
-    `master` None takes that of `spark-submit`. `memory` is the driver's Java heap, `partitions` the number of parts of
-    the topics, `options` are options of the driver's Java, and `event_log` is a directory or URI for Spark's event log.
-    Spark's own configuration (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``, ``spark-defaults.conf``) fills in missing
-    settings, then `DEFAULTS`. Raises `NoSparkError`, and OSError if the directory of the event log cannot be made."""
+    `master` None takes that of `spark-submit`; ``sc://HOST:PORT`` is a server of Spark Connect, which has a driver of
+    its own. `memory` is the driver's Java heap, `partitions` the number of parts of the topics, `options` are options
+    of the driver's Java, and `event_log` is a directory or URI for Spark's event log. Spark's own configuration
+    (`spark-submit --conf`, ``PYSPARK_SUBMIT_ARGS``, ``spark-defaults.conf``) fills in missing settings, then
+    `DEFAULTS`. Raises `NoSparkError`, OSError if the directory of the event log cannot be made, and ImportError without
+    the libraries of Spark Connect."""
+    if master is not None and master.startswith(CONNECT):
+        return _connected(master, partitions)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if memory is None:
         os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)  # every other setting of Spark overrides it
@@ -83,10 +93,7 @@ def session(
     if partitions is not None:
         given["spark.sql.shuffle.partitions"] = str(partitions)
     if event_log is not None:
-        if "://" not in event_log:
-            Path(event_log).mkdir(parents=True, exist_ok=True)
-            event_log = Path(event_log).absolute().as_uri()
-        given |= {"spark.eventLog.enabled": "true", "spark.eventLog.dir": event_log}
+        defaults |= configuration(event_log)
     launch = {"spark.ui.showConsoleProgress": "false", **given}  # else Spark takes the job for a shell and shows a bar
     try:
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(launch.items())))
@@ -108,6 +115,25 @@ def session(
     return spark
 
 
+def _connected(master: str, partitions: int | None) -> SparkSession:
+    """Return a session at a server of Spark Connect. The server's own configuration comes before `DEFAULTS`."""
+    from pyspark.errors.exceptions.connect import SparkConnectException
+
+    try:
+        spark = SparkSession.builder.remote(master).getOrCreate()
+        known = spark.conf.getAll
+        wanted = {
+            name: value for name, value in DEFAULTS.items() if name not in known and spark.conf.isModifiable(name)
+        }
+        if partitions is not None:
+            wanted["spark.sql.shuffle.partitions"] = str(partitions)
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+    except SparkConnectException as error:
+        raise NoSparkError(f"{master} does not answer: {str(error).strip().partition(chr(10))[0]}") from None
+    return spark
+
+
 def ship(spark: SparkSession) -> None:
     """Ship this code to the executors as a zip, because not every executor accepts a wheel.
 
@@ -120,7 +146,10 @@ def ship(spark: SparkSession) -> None:
                 out.writestr(zipfile.ZipInfo(str(file.relative_to(root.parent))), file.read_bytes())
     archive = _shelf() / f"code-{hashlib.sha256(content.getvalue()).hexdigest()[:16]}.zip"
     archive.write_bytes(content.getvalue())
-    spark.sparkContext.addPyFile(str(archive))
+    if is_remote():
+        spark.addArtifacts(str(archive), pyfile=True)
+    else:
+        spark.sparkContext.addPyFile(str(archive))
 
 
 @cache

@@ -113,7 +113,7 @@ class BrokerWatch(Watched):
                 cluster=event.broker.cluster,
                 address=event.broker.address,
                 since=round(event.at, 3),
-                life=event.broker.incarnation,
+                incarnation=event.broker.incarnation,
             )
             for event in events
         ]
@@ -125,7 +125,7 @@ class BrokerWatch(Watched):
                 what=event.what.value,
                 broker=event.broker.name,
                 cluster=event.broker.cluster,
-                life=event.broker.incarnation,
+                incarnation=event.broker.incarnation,
             )
             for event in self._broker.mesh.node.port.members.events
         ]

@@ -68,7 +68,7 @@ class Inbound(asyncio.Protocol):
             if self._peer is not None and frames and not self._side.closing and not self.over:
                 if self._peer == GUEST:
                     self._inform(frames)
-                elif self._side.hidden:  # it means an earlier life
+                elif self._side.hidden:  # it means an earlier incarnation
                     transport.abort()
                 else:
                     self._receiver.arrived(self, self._peer, frames)

@@ -183,7 +183,7 @@ class Outbound(asyncio.Protocol):
             transport.abort()
             return
         if theirs.broker != self.to:
-            # Another life of the broker, or another broker: what is queued was not meant for it.
+            # Another incarnation of the broker, or another broker: what is queued was not meant for it.
             self._links.side.user.met(theirs.broker)
             transport.abort()
             return

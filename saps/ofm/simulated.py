@@ -259,13 +259,13 @@ class SimulatedController:
         """Planes of stateless delivery that the controller considers whole; `relay` changes them."""
         self.room = sys.maxsize
         """Most members of all trees together. Requests beyond that are refused, until `retry` or a deletion."""
-        self._life = 0
+        self._crashes = 0
         self._addresses = 0
 
     def crash(self) -> None:
         """Crash: the controller answers no call, and the switches keep their tables."""
         self.alive = False
-        self._life += 1
+        self._crashes += 1
 
     def restart(self, forgets: bool = False) -> None:
         """Restart after a crash. With `forgets` the controller removes everything from the switches that it does not
@@ -439,12 +439,12 @@ class SimulatedController:
     ) -> None:
         """Run `action` after a random delay, unless the controller crashes in between. A call to a crashed controller
         gets None."""
-        life, alive = self._life, self.alive
+        crashes, alive = self._crashes, self.alive
 
         def due() -> None:
             if not alive and refused is not None:
                 refused(None)
-            elif life == self._life:
+            elif crashes == self._crashes:
                 action()
 
         self._simulation.at(self._simulation.now + self._simulation.rng.uniform(*delay), due)

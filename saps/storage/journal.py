@@ -58,13 +58,13 @@ class Stored:
         the row."""
         self._single = single
 
-    def settle(self, life: tuple[str, int]) -> Origin:
-        """Return the message's origin, and fix it. `life`: name and incarnation of this broker, which become the origin
-        of a publication that the mesh has not numbered yet."""
+    def settle(self, incarnation: tuple[str, int]) -> Origin:
+        """Return the message's origin, and fix it. `incarnation`: name and incarnation of this broker, which become the
+        origin of a publication that the mesh has not numbered yet."""
         if self._single is not None and (known := self._single.origin) is not None:
             self.origin, self._single = known, None
         if self.origin is None:
-            self.origin = Origin(*life, self._place)
+            self.origin = Origin(*incarnation, self._place)
         return self.origin
 
 
@@ -126,7 +126,7 @@ class Journal:
         """Bytes of payload noted since the last `take`."""
         self.disk = True
         """Whether changes are written to a file or database; otherwise only other brokers store them."""
-        self.life = "", 0
+        self.incarnation = "", 0
         """The broker's name and incarnation."""
         self.place: Callable[[], int] = _nowhere
         """Takes the next sequence number of this broker's publications, for a publication that the mesh may not
@@ -192,7 +192,7 @@ class Journal:
         messages = batch.get(Table.MESSAGES, {})
         for number, row in messages.items():
             if row is not None and isinstance(row[3], Stored):
-                messages[number] = (*row[:3], row[3].settle(self.life))
+                messages[number] = (*row[:3], row[3].settle(self.incarnation))
         return batch
 
     def show(self) -> None:
@@ -229,5 +229,5 @@ class Journal:
         """Remove a reference to a message; delete the message with the last one."""
         stored.references -= 1
         if not stored.references:
-            stored.settle(self.life)
+            stored.settle(self.incarnation)
             self.drop(Table.MESSAGES, stored.number, once=True)

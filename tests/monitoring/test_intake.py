@@ -63,7 +63,7 @@ def test_each_file_is_taken_once_also_by_the_next_process(source: Path, tmp_path
     assert inside(store) == [row for file in files for row in pq.read_table(file).to_pylist()]
     intake = taking(source, store)
     assert intake.take() == 0
-    intake.finished(file.name for file in kept(store, "inbox").glob("*.parquet"))
+    store.forget(file.name for file in kept(store, "inbox").glob("*.parquet"))
     assert inside(store) == []
     assert taking(source, store).take() == 0
 

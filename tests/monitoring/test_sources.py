@@ -105,7 +105,7 @@ def test_counts_and_state_in_s3(s3: str) -> None:
     assert intake.take_all() == 0
     assert b"cannot be read as Parquet" in store.folder.read("quarantine/bad-1-7.parquet.txt")
     assert store.folder.read("quarantine/bad-1-7.parquet") == b"no Parquet"
-    intake.finished(store.folder.names("inbox").files)
+    store.forget(store.folder.names("inbox").files)
     assert inside(store) == []
     table = decide([Judged("t", 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1")], {}, Network(), 300_000)
     assert store.last() == NOTHING

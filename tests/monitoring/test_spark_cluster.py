@@ -23,6 +23,7 @@ if shutil.which("java") is None:
 
 import pyspark
 
+from benchmarks.processes import free_port
 from examples.smart_city.ofm import QUICK
 from monitoring.counts.synthetic import city, rows, traffic
 from monitoring.decisions.decider import Decider
@@ -64,12 +65,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def daemon(log: Path, alone: Path, *command: str) -> Iterator[None]:
+def daemon(log: Path, alone: Path, *command: str, memory: str = "256m") -> Iterator[None]:
     """One of Spark's programs, ended at the end."""
     environment = os.environ | {
         "PYTHONPATH": str(alone),
         "SPARK_HOME": str(SPARK),
-        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_MEMORY": memory,
         "JDK_JAVA_OPTIONS": QUICK,  # also for the Java that only puts together the command line
         "SPARK_DAEMON_JAVA_OPTS": f"{QUICK} -Dspark.master.rest.enabled=false",
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -182,6 +183,47 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spar
     assert found["spark.driver.memory"] == "700m"
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert "spark.sql.shuffle.partitions=3" in done.stdout + done.stderr
+
+
+@contextmanager
+def server(folder: Path, alone: Path) -> Iterator[str]:
+    """A server of Spark Connect on loopback, which has nothing of the checkout. Gives its address."""
+    port, log = free_port(), folder / "connect.log"
+    told_to = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.driver.extraJavaOptions": QUICK,
+        "spark.sql.shuffle.partitions": 3,
+        "spark.ui.enabled": "false",
+    }
+    argv = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]"]
+    argv += [part for name, value in told_to.items() for part in ("--conf", f"{name}={value}")]
+    argv += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with daemon(log, alone, *argv, memory="700m"):
+        told(log, r"(Spark Connect server started)")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def test_a_server_of_spark_connect_decides_as_the_small_decider_does(tmp_path: Path, alone: Path, wheel: Path) -> None:
+    """From the wheel. The server gets the job's code from it, keeps its own configuration, and runs the batches; the
+    command here sees them in its metrics, and stops with a second run at the same place."""
+    pytest.importorskip("grpc", reason="saps[connect] is not installed")
+    source, state = tmp_path / "counts", tmp_path / "state"
+    expected = counted(source)
+    with server(tmp_path, alone) as address:
+        argv = [sys.executable, "-m", "monitoring", "--master", address, *JOB]
+        argv += ["--source", str(source), "--state", str(state)]
+        environment = os.environ | {"PYTHONPATH": f"{alone}:{wheel}"}
+        for _ in range(2):  # the second run has nothing to do
+            done = subprocess.run(
+                argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+            )
+            assert done.returncode == 0, done.stderr[-3000:]
+    assert decided(state) == expected
+    store = Store(state)
+    assert store.epochs() == [expected.epoch]
+    assert store.last().batch == 0
+    assert len(list((state / "batches" / "0" / "topics").glob("*.parquet"))) <= 3
 
 
 @pytest.mark.soak

@@ -34,6 +34,7 @@ from monitoring.decisions.decider import Decider
 from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import Table
 from monitoring.files import LocalFolder
+from monitoring.job.event_log import FILES, Compaction
 from monitoring.job.job import Job
 from monitoring.job.run import Order, run
 from monitoring.selection.network import Network, Room
@@ -53,10 +54,18 @@ RULES = Rules(network=Network(Room(25, 25), {"*core*": Room(60, 60)}), lateness=
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session keeps its event log."""
+    return tmp_path_factory.mktemp("events")
+
+
+@pytest.fixture(scope="module")
+def spark(events: Path) -> Iterator[SparkSession]:
     from monitoring.job.spark import session
 
-    found = session("local[2]", memory="1g", partitions=2, options=QUICK)
+    with pytest.MonkeyPatch.context() as patch:  # else the log's last bytes are the compressor's
+        patch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.eventLog.compress=false pyspark-shell")
+        found = session("local[2]", memory="1g", partitions=2, options=QUICK, event_log=str(events))
     yield found
     found.stop()
 
@@ -245,6 +254,7 @@ def test_killed_by_the_system_in_the_middle_of_a_batch_the_next_process_goes_on(
         process.wait()
     assert Store(state).last().batch == -1, (tmp_path / "log").read_text()[-2000:]
     assert (state / "checkpoint" / "offsets" / "0").exists()
+    assert len(list((state / "events").glob("eventlog_v2_*"))) == 1
     expected = Decider(RULES)
     expected.feed([row for number in (400, 401, 402) for row in counted(number)])
     assert job(spark, source, state) == expected.decide()
@@ -429,7 +439,24 @@ def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path
     store = Store(tmp_path / "state")
     held = store.last().held
     assert len(store.table(store.last().epoch).decisions) <= 2
-    assert len(Job(spark, store, rules).candidates(store.last().topics, held)) <= 2 + len(held)
+    assert len(Job(store, rules).candidates(spark, store.last().topics, held)) <= 2 + len(held)
+
+
+def test_the_event_log_is_compacted_when_it_has_many_files(spark: SparkSession, events: Path, tmp_path: Path) -> None:
+    """Spark begins a file after 10 MB; here copies of the first one stand for the later ones."""
+    leave(tmp_path / "counts", counted(320))
+    job(spark, tmp_path / "counts", tmp_path / "state")
+    (log,) = events.glob("eventlog_v2_*")
+    (first,) = log.glob("events_1_*")
+    lines = first.read_bytes().rpartition(b"\n")[0] + b"\n"
+    for number in range(2, 2 * FILES + 3):
+        (log / first.name.replace("events_1_", f"events_{number}_")).write_bytes(lines)
+    Compaction(spark).run()
+    left = sorted(path.name for path in log.glob("events_*"))
+    (compact,) = (log / name for name in left if name.endswith(".compact"))
+    assert len(left) == FILES + 1
+    assert b"SparkListenerApplicationStart" in compact.read_bytes()
+    assert compact.stat().st_size < len(lines)
 
 
 def test_without_its_java_the_job_says_so_in_one_line(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class Replicated(Roams):
         tables = None if self.disks is None else self.disks.setdefault(broker.ref.name, {})
         disk = Disk(self, broker, tables)
         journal = frontend.storage.journal = Journal()
-        journal.disk, journal.life = tables is not None, (broker.ref.name, broker.ref.incarnation)
+        journal.disk, journal.incarnation = tables is not None, (broker.ref.name, broker.ref.incarnation)
         journal.place = node.rendezvous.publishers.take_place
         journal.begin_after(broker.ref.incarnation << 40)
         commits = Commits(journal, disk)

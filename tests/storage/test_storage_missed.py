@@ -64,8 +64,8 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
     assert numbers(log) == there
     assert log.damaged == torn
     assert log.messages == len(there)
-    assert [log.life_of(number).incarnation for number in (1, 101, 200)] == [1, 2, 2]  # type: ignore[union-attr]
-    assert log.life_of(201) is None
+    assert [log.incarnation_of(number).incarnation for number in (1, 101, 200)] == [1, 2, 2]  # type: ignore[union-attr]
+    assert log.incarnation_of(201) is None
     assert next(log.read(log.start))[0].at == 1.0 - 200.0
     log.end()
     assert list(tmp_path.iterdir()) == []

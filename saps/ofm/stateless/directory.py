@@ -10,7 +10,7 @@ from typing import Any
 from saps.ofm.stateless.address import BITS, PLANES, PORT, SETS, Receivers
 from saps.overlay.ring.keys import BrokerRef
 
-Life = tuple[str, int]
+Incarnation = tuple[str, int]
 """Name and incarnation of a broker."""
 
 
@@ -20,7 +20,7 @@ class Directory:
 
     own: tuple[int, int]
     """Set and position of the broker itself."""
-    at: Mapping[Life, tuple[int, int]]
+    at: Mapping[Incarnation, tuple[int, int]]
     """Name and incarnation -> set and position, for all brokers that hold the key."""
     planes: tuple[int, ...]
     """The working planes; at least one."""
@@ -39,7 +39,7 @@ class Directory:
 def directory(me: BrokerRef, sets: Sequence[Any], planes: Sequence[int]) -> Directory | None:
     """Return the directory in OFGate's notice: for each set ``[position, name, incarnation]`` of its brokers. Returns
     None if `me` has no bit, or no plane works. Raises `ValueError` or `TypeError` for malformed values."""
-    at: dict[Life, tuple[int, int]] = {}
+    at: dict[Incarnation, tuple[int, int]] = {}
     for number, brokers in enumerate(sets):
         for position, name, incarnation in brokers:
             if not (number < SETS and 0 <= position < BITS):

@@ -116,11 +116,11 @@ class Forwarder:
         """Handle the loss of a link to `peer`. Removes queued frames with link ids from the outbox: they would leave on
         a new link, where these link ids are undefined."""
         outbox = self._port.outbox
-        life = peer.name, peer.incarnation
+        incarnation = peer.name, peer.incarnation
         outbox[:] = [
             (to, frame)
             for to, frame in outbox
-            if (to.name, to.incarnation) != life or not isinstance(frame, _WITH_NUMBERS)
+            if (to.name, to.incarnation) != incarnation or not isinstance(frame, _WITH_NUMBERS)
         ]
         self._outbound.pop(peer.name, None)
         self._express.pop(peer.name, None)

@@ -135,8 +135,8 @@ class CatchUp:
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)
         if self.log.active:
-            hit("log of an earlier life")
-            self._publishers.seq = self.log.lives[-1][0]
+            hit("log of an earlier incarnation")
+            self._publishers.seq = self.log.incarnations[-1][0]
 
     def begin(self) -> None:
         """Ask the brokers that an earlier incarnation had lost. Call this when this broker has joined the mesh."""

@@ -48,11 +48,11 @@ class Heirs:
         self.done: dict[BrokerRef, int] = {}
         """By broker: the sequence number up to which it has everything."""
 
-    def is_over(self, life: BrokerRef) -> None:
+    def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
         may both report it; the first report counts."""
-        if self._over.get(life.name, (-1, 0.0))[0] < life.incarnation:
-            self._over[life.name] = life.incarnation, self._port.now
+        if self._over.get(broker.name, (-1, 0.0))[0] < broker.incarnation:
+            self._over[broker.name] = broker.incarnation, self._port.now
 
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
@@ -75,7 +75,7 @@ class Heirs:
         owner, me = inherit.owner, self._port.me.name
         bodies = self._missed_by(owner, inherit.topic_filters) if owner.name != me else []
         frames = 0
-        for origin, part in groupby(bodies, key=lambda body: self._log.life_of(first_seq(body))):
+        for origin, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):
             for body in together(part):
                 frames += 1
                 self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body, origin))
@@ -108,8 +108,8 @@ class Heirs:
         """Return the earliest time at which a publication that the owner has missed can have been published, in seconds
         of the port's clock."""
         since = -math.inf if lag is not None else self._port.now - UNNOTICED
-        life, heard = self._over.get(owner.name, (owner.incarnation, since))
-        return max(since, heard) if owner.incarnation > life else since
+        incarnation, heard = self._over.get(owner.name, (owner.incarnation, since))
+        return max(since, heard) if owner.incarnation > incarnation else since
 
     def _missed(self, owner: BrokerRef) -> tuple[Place, int]:
         """Return where in the log, and above which sequence number, the publications that an owner has missed begin.

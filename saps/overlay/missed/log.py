@@ -56,7 +56,7 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
 class Head(msgspec.Struct, array_like=True, tag=2):
     """The first item of a segment."""
 
-    life: BrokerRef
+    incarnation: BrokerRef
     """The incarnation of this broker that made the publications in the segment."""
     epoch: float
     """Time of day at moment 0 of its clock, in seconds since the epoch."""
@@ -200,7 +200,7 @@ class MissedLog:
         """The lowest sequence number that can be in the log."""
         self.head: Callable[[], Head] = _nobody
         """Makes the head of the next segment."""
-        self.lives: list[tuple[int, BrokerRef]] = []
+        self.incarnations: list[tuple[int, BrokerRef]] = []
         """Earlier incarnations of this broker with publications in the log, each after its last sequence number."""
         self._parts: deque[_Part] = deque()
         self._next = 0
@@ -271,16 +271,16 @@ class MissedLog:
         """Return the members in the set with this number (from `Record.sent` or `topics`)."""
         return self._sets[name]
 
-    def life_of(self, seq: int) -> BrokerRef | None:
+    def incarnation_of(self, seq: int) -> BrokerRef | None:
         """Return the earlier incarnation of this broker that published this number, or None if this one did."""
-        return next((life for last, life in self.lives if seq <= last), None)
+        return next((incarnation for last, incarnation in self.incarnations if seq <= last), None)
 
     # ---- earlier incarnations
 
     @property
     def earlier(self) -> int:
         """Sequence number of the last publication of earlier incarnations, or 0."""
-        return self.lives[-1][0] if self.lives else 0
+        return self.incarnations[-1][0] if self.incarnations else 0
 
     def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = "") -> list[Fate]:
         """Continue the log of earlier incarnations with these numbered segments, in their order.
@@ -332,8 +332,8 @@ class MissedLog:
             if isinstance(item, Head):
                 same = boot and item.boot == boot  # the same monotonic clock, even if the time of day was set
                 part.shift = part.at = 0.0 if same else item.epoch - epoch
-                if not self.lives or self.lives[-1][1] != item.life:
-                    self.lives.append((item.last, item.life))
+                if not self.incarnations or self.incarnations[-1][1] != item.incarnation:
+                    self.incarnations.append((item.last, item.incarnation))
                 self.first = self.first or item.last + 1
                 fates.clear()
                 fates |= {fate.broker: fate for fate in item.fates}
@@ -347,8 +347,8 @@ class MissedLog:
             else:
                 self._count(part, item.at, item.body, item.sent)
             part.at = max(part.at, part.shift if isinstance(item, Head) else item.at)
-            last, life = self.lives[-1]
-            self.lives[-1] = max(last, part.last, item.last if isinstance(item, Head) else 0), life
+            last, incarnation = self.incarnations[-1]
+            self.incarnations[-1] = max(last, part.last, item.last if isinstance(item, Head) else 0), incarnation
             part.size = end
             part.end = end if isinstance(item, Record) else part.end
 
@@ -372,7 +372,7 @@ class MissedLog:
         while self._parts:
             self._close(self._parts.popleft())
         self.topics.clear()
-        self.lives.clear()
+        self.incarnations.clear()
         self._sets.clear()
 
     def _close(self, part: _Part) -> None:

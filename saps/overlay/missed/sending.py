@@ -152,9 +152,9 @@ class Sending:
             hit("missed publications made up")
             if not lag.unanswered:
                 lag.progress = self._port.now
-            for life, part in groupby(bodies, key=lambda body: self._log.life_of(first_seq(body))):
+            for incarnation, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):
                 lag.serial += 1
-                frame = MadeUp(lag.round, lag.serial, together(part), life)
+                frame = MadeUp(lag.round, lag.serial, together(part), incarnation)
                 lag.unanswered.append((frame, *before))
                 self._port.send(lag.broker, frame)
             lag.unanswered[-1] = lag.unanswered[-1][0], lag.reading, lag.passed

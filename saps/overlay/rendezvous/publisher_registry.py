@@ -302,7 +302,7 @@ class PublisherRegistry:
     def baselines(self, broker: BrokerRef) -> dict[str, int]:
         """Return the filters that this incarnation of a broker has announced here, each with its baseline: the broker
         is owed publications with greater sequence numbers."""
-        return {topic_filter: entry.baseline for topic_filter, entry in self.filters.of_life(broker)}
+        return {topic_filter: entry.baseline for topic_filter, entry in self.filters.of_incarnation(broker)}
 
     def caught_up(self, topic: str, seq: int) -> None:
         """Note that a broker has got what it had missed of a topic, up to this publication of QoS 1 or 2, so that it

@@ -92,7 +92,7 @@ class RemoteFilters:
             if entry is not None and not entry.present and entry.since == since:
                 self.drop(topic_filter, name)
 
-    def of_life(self, broker: BrokerRef) -> Iterator[tuple[str, RemoteFilter]]:
+    def of_incarnation(self, broker: BrokerRef) -> Iterator[tuple[str, RemoteFilter]]:
         """Yield the filters in force of this incarnation of a broker, with their entries."""
         for topic_filter in self.of_broker.get(broker.name, ()):
             entry = self.of[topic_filter][broker.name]

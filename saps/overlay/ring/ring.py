@@ -192,7 +192,7 @@ class Ring(Routing, ABC):
                 # It has been taken out and put in again, and this node has not heard of it: what is behind is unknown.
                 self._link(node, ref, None, frame.hops)
             elif right.broker.incarnation < ref.broker.incarnation:
-                # Others may say so; once the later life says it itself, the earlier one is out of the way.
+                # Others may say so; once the later incarnation says it itself, the earlier one is out of the way.
                 self._port.send(ref.broker, Ping())
         elif self.takes(node, ref.key):
             self._link(node, ref, None if right is None or self._port.lost(right.broker) else right, frame.hops)

@@ -100,7 +100,7 @@ class _Partition(Bucket):
             return
         for number, other in enumerate(known):
             if other.broker == lease.broker or (other.broker.name == lease.broker.name and not other.kept):
-                if _life(other) <= _life(lease):
+                if _incarnation(other) <= _incarnation(lease):
                     known[number] = lease
                 return
         known.append(lease)
@@ -116,7 +116,7 @@ class _Partition(Bucket):
                 del self.entries[client]
 
 
-def _life(lease: SessionLease) -> tuple[int, int]:
+def _incarnation(lease: SessionLease) -> tuple[int, int]:
     return lease.broker.incarnation, lease.stamp
 
 

@@ -52,7 +52,7 @@ def restart(simulation: Filed, broker: SimBroker, contact: str | None) -> SimBro
     return simulation.add(broker.name, broker.ref.cluster, contact)
 
 
-@marks.expect("log of an earlier life")
+@marks.expect("log of an earlier incarnation")
 @pytest.mark.parametrize("alone", [False, True], ids=["beside others", "alone on its side"])
 @pytest.mark.parametrize("restarts", [1, 3])
 def test_what_was_missed_is_made_up_by_the_next_life(alone: bool, restarts: int) -> None:

@@ -248,7 +248,7 @@ class DurableSession(Session):
             incoming.load(packet_id, reached if reached >= 0 else HALF_DONE)
 
 
-class Life(NamedTuple):
+class Incarnation(NamedTuple):
     """The incarnation of a publishing broker, as publications name it."""
 
     name: str
@@ -257,7 +257,7 @@ class Life(NamedTuple):
 
 def mark(single: Batch, origin: Origin) -> None:
     """Mark a batch of one publication as the publication `origin`."""
-    single.publisher, single.seqs = Life(origin.broker, origin.incarnation), (origin.seq,)
+    single.publisher, single.seqs = Incarnation(origin.broker, origin.incarnation), (origin.seq,)
 
 
 def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool) -> None:

@@ -43,8 +43,8 @@ class Copies:
     @property
     def had(self) -> dict[Origin, None]:
         """The publications of `recent`, oldest first."""
-        life = self.journal.life
-        return dict.fromkeys(each.settle(life) if isinstance(each, Stored) else each for each in self.recent)
+        incarnation = self.journal.incarnation
+        return dict.fromkeys(each.settle(incarnation) if isinstance(each, Stored) else each for each in self.recent)
 
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store a copy, and return its entry. `packet_id`: 0 until it is sent."""
@@ -61,7 +61,7 @@ class Copies:
         serial, stored = entry
         single, form = copy
         lasts = None if single.deadline is None else single.deadline + self.journal.epoch
-        origin = stored.settle(self.journal.life)
+        origin = stored.settle(self.journal.incarnation)
         yield Table.MESSAGES, stored.number, (stored.number, single.message, lasts, origin)
         yield Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form)
 

@@ -418,27 +418,27 @@ def _contents(frontend: Frontend, session: Session, force: bool, known: frozense
     # This broker goes on repeating unconfirmed publications. The client publishes those again that an earlier
     # incarnation may have published only in part.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-    items = list(items_of(session, _life(frontend), frontend.clock()))
+    items = list(items_of(session, _incarnation(frontend), frontend.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
     return packed((item for item in items if item.origin not in known), taken, session.had, pending)
 
 
-def _life(frontend: Frontend) -> tuple[str, int]:
+def _incarnation(frontend: Frontend) -> tuple[str, int]:
     """Return the name and incarnation of this broker, for `items_of`; ("", 0) without a journal."""
     journal = frontend.storage.journal
-    return journal.life if journal is not None else ("", 0)
+    return journal.incarnation if journal is not None else ("", 0)
 
 
 def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origin]) -> None:
     """Remove publications that the client has acknowledged to the broker of a branch."""
-    life, window, waiting = _life(frontend), session.window, session.queue.copies or ()
-    kept = [copy for copy in waiting if origin_of(copy[0], life) not in acknowledged]
+    incarnation, window, waiting = _incarnation(frontend), session.window, session.queue.copies or ()
+    kept = [copy for copy in waiting if origin_of(copy[0], incarnation) not in acknowledged]
     if len(kept) < len(waiting):
         session.queue.replace(kept)
     inflight = [(packet_id, copy) for packet_id, copy in window.inflight.items() if copy is not None]
-    found = {i: copy for i, copy in inflight if not copy[0].share and origin_of(copy[0], life) in acknowledged}
+    found = {i: copy for i, copy in inflight if not copy[0].share and origin_of(copy[0], incarnation) in acknowledged}
     if found:
         hit("acknowledged to the broker of a branch")
         window.elsewhere = (window.elsewhere or {}) | found

@@ -92,25 +92,30 @@ def packed(
     """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
     `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first = Part(None, [], [], incoming, _by_life(had), None if pending is None else _by_life(pending))
+    first = Part(None, [], [], incoming, _by_incarnation(had), None if pending is None else _by_incarnation(pending))
     return [_encode(part) for part in (first, *parts)]
 
 
-def _by_life(origins: Iterable[Origin]) -> list[tuple[str, int, list[int]]]:
-    lives: dict[tuple[str, int], list[int]] = {}
+def _by_incarnation(origins: Iterable[Origin]) -> list[tuple[str, int, list[int]]]:
+    incarnations: dict[tuple[str, int], list[int]] = {}
     for broker, incarnation, seq in origins:
-        lives.setdefault((broker, incarnation), []).append(seq)
-    return [(*life, seqs) for life, seqs in lives.items()]
+        incarnations.setdefault((broker, incarnation), []).append(seq)
+    return [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
 
 
 def had_of(parts: Iterable[Part]) -> list[Origin]:
     """Return the last publications of the session, delivered or not (`Part.had`)."""
-    return [Origin(name, life, seq) for part in parts for name, life, seqs in part.had for seq in seqs]
+    return [Origin(name, incarnation, seq) for part in parts for name, incarnation, seqs in part.had for seq in seqs]
 
 
 def acknowledged_of(parts: list[Part]) -> set[Origin]:
     """Return the publications of `had` that the client has acknowledged or will never get; empty if unknown."""
-    pending = {Origin(name, life, seq) for part in parts for name, life, seqs in part.pending or () for seq in seqs}
+    pending = {
+        Origin(name, incarnation, seq)
+        for part in parts
+        for name, incarnation, seqs in part.pending or ()
+        for seq in seqs
+    }
     pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
     known = any(part.pending is not None for part in parts)
     return {*had_of(parts)} - pending if known else set()
@@ -140,34 +145,35 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
     return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
 
 
-def items_of(session: Session, life: tuple[str, int], now: float) -> Iterator[Item]:
+def items_of(session: Session, incarnation: tuple[str, int], now: float) -> Iterator[Item]:
     """Yield a session's messages in flight, its queued ones, and its retained ones not sent yet.
 
-    `life`: name and incarnation of this broker, the publisher of its stored messages. `now`: seconds on its clock.
+    `incarnation`: name and incarnation of this broker, the publisher of its stored messages. `now`: seconds on its
+    clock.
     """
     for packet_id, copy in session.window.inflight.items():
-        yield Item(packet_id) if copy is None else _item(packet_id, copy, life, now)
+        yield Item(packet_id) if copy is None else _item(packet_id, copy, incarnation, now)
     for copy in session.queue.copies or ():
-        yield _item(0, copy, life, now)
+        yield _item(0, copy, incarnation, now)
     room = session.queue.limits.maximum_queued
     for retained, subscription in session.replay.waiting if session.replay is not None else ():
         for single in retained:
             form = form_for(single, Target(session, (subscription,)))
             if room and form.qos and still_retained(session, single):
                 room -= 1
-                yield _item(0, (single, form), life, now)
+                yield _item(0, (single, form), incarnation, now)
 
 
-def _item(packet_id: int, copy: Copy, life: tuple[str, int], now: float) -> Item:
+def _item(packet_id: int, copy: Copy, incarnation: tuple[str, int], now: float) -> Item:
     single, form = copy
     lifetime = None if single.deadline is None else single.deadline - now
-    return Item(packet_id, single.message, *form, lifetime, single.replayed, origin_of(single, life))
+    return Item(packet_id, single.message, *form, lifetime, single.replayed, origin_of(single, incarnation))
 
 
-def origin_of(single: Batch, life: tuple[str, int]) -> Origin | None:
-    """Return the publication of a batch of one, or None if unknown. `life` as in `items_of`."""
+def origin_of(single: Batch, incarnation: tuple[str, int]) -> Origin | None:
+    """Return the publication of a batch of one, or None if unknown. `incarnation` as in `items_of`."""
     stored: Stored | None = single.encoded.get(Stored)
-    return stored.settle(life) if stored is not None else single.origin
+    return stored.settle(incarnation) if stored is not None else single.origin
 
 
 def copies_of(items: Iterable[Item], now: float) -> tuple[dict[int, Copy | None], list[Copy]]:
@@ -201,10 +207,10 @@ def incoming_of(parts: Iterable[Part]) -> dict[int, int]:
 def ordered(copies: list[Copy]) -> list[Copy]:
     """Return the copies without duplicates, those of each publishing broker's incarnation in its order."""
     named = {copy[0].origin: copy for copy in copies if copy[0].origin is not None}
-    lives: dict[tuple[str, int], list[Origin]] = {}
+    incarnations: dict[tuple[str, int], list[Origin]] = {}
     for each in named:
-        lives.setdefault(each[:2], []).append(each)
-    turns = {life: iter(sorted(group)) for life, group in lives.items()}
+        incarnations.setdefault(each[:2], []).append(each)
+    turns = {incarnation: iter(sorted(group)) for incarnation, group in incarnations.items()}
     found: list[Copy] = []
     for copy in copies:
         origin = copy[0].origin

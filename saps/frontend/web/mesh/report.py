@@ -121,7 +121,7 @@ class Away(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     since: float
     """Time at which the broker was declared dead, in seconds since 1970."""
-    life: int
+    incarnation: int
     """The broker's incarnation."""
 
 
@@ -134,7 +134,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """``joined``, ``suspected`` (its link broke), ``dead``, ``left`` or ``back``."""
     broker: str
     cluster: str
-    life: int
+    incarnation: int
     """The broker's incarnation."""
 
 
@@ -292,7 +292,7 @@ def absent(reports: Sequence[Report]) -> list[Away]:
     found: dict[str, Away] = {}
     for away in [away for report in reports for away in report.away if away.name not in here]:
         known = found.get(away.name)
-        if known is None or (away.life, -away.since) > (known.life, -known.since):
+        if known is None or (away.incarnation, -away.since) > (known.incarnation, -known.since):
             found[away.name] = away
     return [found[name] for name in sorted(found)]
 
@@ -301,7 +301,7 @@ def happened(reports: Iterable[Report]) -> list[Event]:
     """Merge the events of all reports: each event once, at the time of its first discovery, latest first."""
     found: dict[tuple[str, str, int], list[Event]] = {}
     for event in sorted((e for report in reports for e in report.events), key=lambda event: event.at):
-        same = found.setdefault((event.what, event.broker, event.life), [])
+        same = found.setdefault((event.what, event.broker, event.incarnation), [])
         if not same or event.at - same[-1].at > SAME:
             same.append(event)
     events = sorted((event for same in found.values() for event in same), key=lambda event: -event.at)

@@ -97,7 +97,7 @@ class Restored:
     def _standing(self, log: Log) -> int:
         """Return the last commit of a complete copy here, 0 without one, or -1 if the log's sessions have an owner."""
         (owner, _), copy, me = log, self._copies.get(log), self._port.me
-        lives_on = owner.name == me.name and owner.incarnation in {me.incarnation, *self._shelf.lives}
+        lives_on = owner.name == me.name and owner.incarnation in {me.incarnation, *self._shelf.incarnations}
         if lives_on or log in self._over or (copy is not None and copy.state is State.ADOPTING):
             return -1
         return copy.commit if copy is not None and copy.whole else 0

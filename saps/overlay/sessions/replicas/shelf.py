@@ -16,7 +16,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
 
-LIVES = 64
+INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
@@ -41,7 +41,7 @@ class Shelf:
     def __init__(self) -> None:
         self.journal: Journal | None = None
         """The journal of the file; None without one."""
-        self.lives: set[int] = set()
+        self.incarnations: set[int] = set()
         """Earlier incarnations of this broker that have written to the file."""
 
     def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]]) -> list[Copy]:
@@ -49,10 +49,10 @@ class Shelf:
 
         Return the complete copies of it. Rows of incomplete ones are dropped."""
         self.journal = journal
-        lives = sorted(int(name) for name in held.get("", {}))
-        for life in lives[:-LIVES]:
-            journal.drop(Table.HELD, ("", str(life)))
-        self.lives = set(lives[-LIVES:])
+        incarnations = sorted(int(name) for name in held.get("", {}))
+        for incarnation in incarnations[:-INCARNATIONS]:
+            journal.drop(Table.HELD, ("", str(incarnation)))
+        self.incarnations = set(incarnations[-INCARNATIONS:])
         journal.put(Table.HELD, ("", str(me.incarnation)), ("", str(me.incarnation), b""))
         found = []
         for owner, rows in held.items():

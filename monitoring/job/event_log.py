@@ -1,0 +1,74 @@
+"""Spark's event log, for its history server: on by default, and bounded.
+
+A run's log is a folder of files of `FILE`. When more than `FILES` are full, Spark's own compaction drops the events of
+jobs that have ended, as its history server does. Logs of earlier runs stay, the latest `RUNS` of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+FILE = "10m"
+"""Size of a file of the log, the least that Spark takes."""
+FILES = 3
+"""Files of a run that keep all events."""
+RUNS = 20
+"""Logs of earlier runs that are kept."""
+_FOLDER = "eventlog_v2_"
+"""How Spark's name of a run's folder begins."""
+
+
+def configuration(place: str) -> dict[str, str]:
+    """Return Spark's settings for a log at `place`, a directory or URI.
+
+    A directory is created, and the oldest runs' logs in it are deleted. Raises OSError if it cannot be created."""
+    if "://" not in place:
+        folder = Path(place).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        logs = sorted(folder.glob(f"{_FOLDER}*"), key=lambda path: path.stat().st_mtime)
+        for log in logs[: -RUNS + 1]:
+            shutil.rmtree(log, ignore_errors=True)
+        place = folder.as_uri()
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": place,
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.rolling.maxFileSize": FILE,
+    }
+
+
+class Compaction:
+    """Keeps the log of this run small."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context = spark.sparkContext
+        self._java: Any = context._jvm
+        self._settings: Any = context._jsc.sc().conf()
+        self._hadoop: Any = context._jsc.hadoopConfiguration()
+        wanted = context.getConf().get("spark.eventLog.enabled", "false") == "true"
+        rolling = context.getConf().get("spark.eventLog.rolling.enabled", "true") == "true"
+        place = context.getConf().get("spark.eventLog.dir", "")
+        self._place = f"{place}/{_FOLDER}{context.applicationId}" if wanted and rolling else ""
+
+    def run(self) -> None:
+        """Drop events of ended jobs if enough files are full. What Spark does not do is logged once."""
+        if not self._place:
+            return
+        try:
+            history = self._java.org.apache.spark.deploy.history
+            path = self._java.org.apache.hadoop.fs.Path(self._place)
+            system = path.getFileSystem(self._hadoop)
+            files = history.EventLogFileReader.apply(system, path).get().listEventLogFiles()
+            if files.size() > 2 * FILES:
+                history.EventLogFileCompactor(self._settings, self._hadoop, system, FILES, 0.0).compact(files)
+        except (Py4JError, TypeError) as error:
+            self._place = ""
+            logger.warning("Spark's event log is not compacted, and grows: %s", str(error).partition("\n")[0])
