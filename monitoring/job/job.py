@@ -53,6 +53,8 @@ class _Seen(NamedTuple):
     """Rows of windows that were closed before the batch."""
     files: list[str]
     rows: int
+    longest: float
+    """Length of the longest interval in seconds."""
 
 
 class Job:
@@ -114,7 +116,10 @@ class Job:
         spark = rows.sparkSession
         waiting = new.unionByName(self._read(spark, last.open, self._open_type)) if last.open else new
         directory = self._store.fresh(number)
-        waiting.where(end > clock.closed).write.parquet(self._uri(f"{directory}/open"))
+        # Spark passes over files by their columns' extremes, but not by those of `end`, which is computed.
+        longest = max([last.longest, *(it.longest for it in seen.values())])
+        begins = F.col("start") > clock.closed - int(longest * 1000)
+        waiting.where(begins & (end > clock.closed)).write.parquet(self._uri(f"{directory}/open"))
         commit = last._replace(
             batch=number,
             closed=clock.closed,
@@ -123,6 +128,7 @@ class Job:
             digest="",
             files=sorted({name for found in seen.values() for name in found.files}),
             heard=clock.heard,
+            longest=longest,
             rows=last.rows + sum(it.rows for it in seen.values()),
             late=_added(last.late, late.items()),
             fast=_added(last.fast, ((broker, 1) for broker in skew.refused)),
@@ -130,7 +136,9 @@ class Job:
         if clock.closed == last.closed:
             return commit
         topics = f"{directory}/topics"
-        self._advance(waiting.where(end <= clock.closed), last, clock.closed, topics)
+        self._advance(
+            waiting.where((F.col("start") < clock.closed) & (end <= clock.closed)), last, clock.closed, topics
+        )
         table = self._decide(spark, topics, last.held, clock.closed)
         self._store.keep(table)
         return commit._replace(
@@ -152,15 +160,16 @@ class Job:
                 F.max(F.when(~sane, end_of())),
                 F.sum((ended & (F.col("topic") != REST)).cast("long")),
                 F.count("*"),
+                F.max("seconds"),
             )
             .collect()
         )
         found = dict[str, _Seen]()
-        for broker, file, end, ahead, late, count in each:
-            before = found.get(broker, _Seen(None, None, 0, [], 0))
+        for broker, file, end, ahead, late, count, longest in each:
+            before = found.get(broker, _Seen(None, None, 0, [], 0, 0.0))
             found[broker] = _Seen(
                 _later(before.end, end), _later(before.ahead, ahead), before.late + late, [*before.files, file],
-                before.rows + count,
+                before.rows + count, max(before.longest, longest),
             )  # fmt: skip
         return found
 
