@@ -124,11 +124,8 @@ class Scene(Simulation):
         frontend.hub.mesh = node.mesh
         no_file = NoFile(lambda delay, action: self.at(self.now + delay, lambda: broker.act(action)))
         journal = frontend.storage.journal = Journal()
-        journal.disk, journal.incarnation, journal.place = (
-            False,
-            (broker.name, 1),
-            node.rendezvous.publishers.take_place,
-        )
+        journal.disk, journal.incarnation = False, (broker.name, 1)
+        journal.place = node.rendezvous.publishers.take_place
         commits = Commits(journal, no_file)
         commits.copier, node.replicas.source.shown = node.replicas.source, journal.show
         held = HeldOutput(commits)

@@ -50,8 +50,6 @@ class Commit(NamedTuple):
     """The brokers heard lately (`decider.Clock`)."""
     ended: tuple[float, float] = (0.0, 0.0)
     """Bytes that all former trees saved, and the bytes predicted for them (`audit.Account`)."""
-    longest: float = 0.0
-    """Length of the longest interval of all rows so far, in seconds."""
     rows: int = 0
     """Rows that all batches read."""
     late: dict[str, int] = {}

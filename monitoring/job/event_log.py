@@ -1,7 +1,7 @@
 """Spark's event log, for its history server: on by default, and bounded.
 
-A run's log is a folder of files of `FILE`. When more than `FILES` are full, Spark's own compaction drops the events of
-jobs that have ended, as its history server does. Logs of earlier runs stay, the latest `RUNS` of them.
+A run's log is a folder of files of `FILE`. When there are more than twice `FILES`, Spark's own compaction drops the
+events of jobs that have ended from all but the last `FILES`, as its history server does. The logs of `RUNS` runs stay.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ FILE = "10m"
 FILES = 3
 """Files of a run that keep all events."""
 RUNS = 20
-"""Logs of earlier runs that are kept."""
+"""Runs whose logs are kept, the present one among them."""
 _FOLDER = "eventlog_v2_"
 """How Spark's name of a run's folder begins."""
 
@@ -46,17 +47,19 @@ def configuration(place: str) -> dict[str, str]:
 
 
 class Compaction:
-    """Keeps the log of this run small."""
+    """Keeps the log of this run small. That of Spark Connect is its server's."""
 
     def __init__(self, spark: SparkSession) -> None:
+        self._place = ""
+        if is_remote():
+            return
         context = spark.sparkContext
         self._java: Any = context._jvm
         self._settings: Any = context._jsc.sc().conf()
         self._hadoop: Any = context._jsc.hadoopConfiguration()
-        wanted = context.getConf().get("spark.eventLog.enabled", "false") == "true"
-        rolling = context.getConf().get("spark.eventLog.rolling.enabled", "true") == "true"
-        place = context.getConf().get("spark.eventLog.dir", "")
-        self._place = f"{place}/{_FOLDER}{context.applicationId}" if wanted and rolling else ""
+        wanted = self._settings.get("spark.eventLog.enabled", "false") == "true"
+        if wanted and self._settings.get("spark.eventLog.rolling.enabled", "true") == "true":
+            self._place = f"{self._settings.get('spark.eventLog.dir')}/{_FOLDER}{context.applicationId}"
 
     def run(self) -> None:
         """Drop events of ended jobs if enough files are full. What Spark does not do is logged once."""

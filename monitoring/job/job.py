@@ -14,7 +14,8 @@ Only candidates come to the driver, never all topics.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -114,12 +115,12 @@ class Job:
         end = window_of(self._rules.pace.window) + self._rules.pace.window
         new = rows.select(*NEEDED).where((F.col("topic") != REST) & (end > last.closed) & (end_of() <= bound))
         spark = rows.sparkSession
-        waiting = new.unionByName(self._read(spark, last.open, self._open_type)) if last.open else new
+        opened = self._read(spark, last.open, self._open_type) if last.open else None
         directory = self._store.fresh(number)
-        # Spark passes over files by their columns' extremes, but not by those of `end`, which is computed.
-        longest = max([last.longest, *(it.longest for it in seen.values())])
-        begins = F.col("start") > clock.closed - int(longest * 1000)
-        waiting.where(begins & (end > clock.closed)).write.parquet(self._uri(f"{directory}/open"))
+        # Spark passes over files by the extremes of `start`, but not by those of `end`, which is computed.
+        longest = max((it.longest for it in seen.values()), default=0.0)
+        may_stay = new.where(F.col("start") > clock.closed - int(longest * 1000))
+        _both(may_stay, opened).where(end > clock.closed).write.parquet(self._uri(f"{directory}/open"))
         commit = last._replace(
             batch=number,
             closed=clock.closed,
@@ -128,17 +129,15 @@ class Job:
             digest="",
             files=sorted({name for found in seen.values() for name in found.files}),
             heard=clock.heard,
-            longest=longest,
             rows=last.rows + sum(it.rows for it in seen.values()),
-            late=_added(last.late, late.items()),
-            fast=_added(last.fast, ((broker, 1) for broker in skew.refused)),
+            late=Counter(last.late) + Counter(late),
+            fast=Counter(last.fast) + Counter(list(skew.refused)),
         )
         if clock.closed == last.closed:
             return commit
         topics = f"{directory}/topics"
-        self._advance(
-            waiting.where((F.col("start") < clock.closed) & (end <= clock.closed)), last, clock.closed, topics
-        )
+        may_close = new.where(F.col("start") < clock.closed)
+        self._advance(_both(may_close, opened).where(end <= clock.closed), last, clock.closed, topics)
         table = self._decide(spark, topics, last.held, clock.closed)
         self._store.keep(table)
         return commit._replace(
@@ -254,12 +253,9 @@ def _later(one: int | None, other: int | None) -> int | None:
     return max((end for end in (one, other) if end is not None), default=None)
 
 
-def _added(sums: Mapping[str, int], more: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the sums with what came in addition."""
-    found = dict(sums)
-    for broker, count in more:
-        found[broker] = found.get(broker, 0) + count
-    return found
+def _both(rows: DataFrame, more: DataFrame | None) -> DataFrame:
+    """Return the rows of both; None: there are no more."""
+    return rows if more is None else rows.unionByName(more)
 
 
 def _summed(step: Callable[[pa.Table, pa.Table], pa.Table], length: int) -> Callable[[pa.Table, pa.Table], pa.Table]:

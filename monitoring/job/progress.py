@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter as Sums
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from monitoring.counts.intake import Intake
-from monitoring.decisions.store import Store
+from monitoring.decisions.store import Commit, Store
 from monitoring.decisions.table import OFM
 from monitoring.settings import Rules
 
@@ -80,31 +81,30 @@ class Progress:
         self._decided.set(clock())
         self._store = store
         self._last = store.last()
-        self._closed.set(self._last.closed / 1000)
-        self._money(self._last.money())
+        self._stand(self._last)
         self.listener = Listener(seconds, failures)
 
     def follow(self) -> None:
         """Count the batches that were committed since the last call."""
         before, last = self._last, self._store.last()
         self._last = last
-        self._batches.inc(max(last.batch - before.batch, 0))
+        self._batches.inc(last.batch - before.batch)
         self._rows.inc(last.rows - before.rows)
         for counter, sums, known in ((self._late, last.late, before.late), (self._refused, last.fast, before.fast)):
-            for broker, count in sums.items():
-                if count > known.get(broker, 0):
-                    counter.labels(broker).inc(count - known.get(broker, 0))
-        self._closed.set(last.closed / 1000)
-        self._money(last.money())
+            for broker, more in (Sums(sums) - Sums(known)).items():
+                counter.labels(broker).inc(more)
+        self._stand(last)
         if last.closed > before.closed:
             table = self._store.table(last.closed)
             self._decided.set(self._clock())
             self._trees.set(sum(decision.mode == OFM for decision in table.decisions))
             self._gap.set(table.gap)
 
-    def _money(self, found: tuple[float, float]) -> None:
-        self._saved.set(found[0])
-        self._predicted.set(found[1])
+    def _stand(self, last: Commit) -> None:
+        saved, predicted = last.money()
+        self._closed.set(last.closed / 1000)
+        self._saved.set(saved)
+        self._predicted.set(predicted)
 
     def told(self) -> dict[str, float]:
         """Return the metrics `TOLD` for the operator's page: sums since the start, times in seconds since 1970."""

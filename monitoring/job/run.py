@@ -74,9 +74,7 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
     Returns the exit status: 0, or 1 if OFGate has not got all decisions or batches fail more than `AGAIN` times. Raises
     OSError if the metrics address, the source or the state cannot be used, ValueError for a malformed URI, and
     ImportError without the library of a source or of tables."""
-    from pyspark.sql.utils import is_remote  # here: only the job needs pyspark
-
-    from monitoring.job.event_log import Compaction
+    from monitoring.job.event_log import Compaction  # here: they need pyspark
     from monitoring.job.job import Job
     from monitoring.job.progress import Progress
     from monitoring.job.spark import ship
@@ -95,8 +93,7 @@ def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) 
         tables = Tables(lake_of(order.tables), store) if order.tables else None
         sink = Sink(order.ofgates, store, order.token, order.identity, progress.told)
         job = Job(store, order.rules, order.budgets, tables)
-        outlets, compaction = Outlets(sink, tables), None if is_remote() else Compaction(spark)
-        return _Run(spark, job, order, intake, progress, outlets, compaction, ending).status()
+        return _Run(spark, job, order, intake, progress, Outlets(sink, tables), Compaction(spark), ending).status()
 
 
 class Outlets:
@@ -137,7 +134,7 @@ class _Run:
     intake: Intake
     progress: Progress
     outlets: Outlets
-    compaction: Compaction | None
+    compaction: Compaction
     ending: threading.Event
 
     def status(self) -> int:
@@ -174,8 +171,7 @@ class _Run:
                     self.intake.take()
                 if time.monotonic() - reminded >= REMIND:
                     self.outlets.remind()
-                    if self.compaction is not None:
-                        self.compaction.run()
+                    self.compaction.run()
                     reminded = time.monotonic()
         except StreamingQueryException as error:
             return str(error).partition("\n")[0]

@@ -67,10 +67,8 @@ def _copy(broker: Parts, store: Store) -> None:
     if store.held_commits is not None:
         _hold(mesh, HeldFrames(store.held_commits, mesh.send_now, COPIED, degrades=True), store.held_commits)
         replicas.restored.take(store.held, store.saved.held)
-    journal.incarnation, journal.place = (
-        (broker.ref.name, broker.ref.incarnation),
-        mesh.node.rendezvous.publishers.take_place,
-    )
+    journal.incarnation = broker.ref.name, broker.ref.incarnation
+    journal.place = mesh.node.rendezvous.publishers.take_place
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show
     replicas.when_stored = store.commits.then

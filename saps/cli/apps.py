@@ -20,25 +20,24 @@ S = TypeVar("S", bound=msgspec.Struct)
 Run = Callable[[S], int]
 
 
-def command_app(name: str, completion: bool = False) -> typer.Typer:
+def command_app(name: str, completion: bool = False, **options: Any) -> typer.Typer:
     """Return the app in which a module declares its one command of `saps`.
 
-    `completion` adds the options that install shell completion."""
+    `completion` adds the options that install shell completion. `options` are further ones of `typer.Typer`."""
     return typer.Typer(
         name=name,
         add_completion=completion,
         rich_markup_mode="markdown",
         pretty_exceptions_show_locals=False,
         context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
     )
 
 
 def command_group(name: str, says: str) -> typer.Typer:
     """Return the app in which a module declares a command of `saps` that has commands of its own. `says` is its help
     text."""
-    app = command_app(name)
-    app.info.no_args_is_help, app.info.help = True, says
-    return app
+    return command_app(name, no_args_is_help=True, help=says)
 
 
 def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:

@@ -16,17 +16,17 @@ pytest.importorskip("moto.server", exc_type=ImportError)
 if shutil.which("java") is None:
     pytest.skip("there is no Java", allow_module_level=True)
 
-from pyarrow.fs import FileSystem
-
-from benchmarks.processes import free_port
 from examples.smart_city.ofm import QUICK
 from monitoring.counts.synthetic import city, rows, traffic
 from monitoring.decisions.decider import Decider
 from monitoring.decisions.store import Store
 from monitoring.forecasts.model import Pace
 from monitoring.settings import Rules
-from saps.statistics.files_io import file_of, write_rows
-from tests.monitoring.test_sources import reachable, until
+from tests.monitoring.test_sources import at, s3
+from tests.monitoring.test_spark_cluster import JOB
+from tests.monitoring.test_spark_job import leave
+
+__all__ = ["s3"]  # pytest takes the fixture from here
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -68,59 +68,30 @@ def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_the_state_is_in_s3_and_each_run_goes_on(
-    tmp_path: Path, jars: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, s3: str, jars: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, source = free_port(), tmp_path / "counts"
-    for name, value in {"ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    s3a = OF_THEN | {"endpoint": f"http://127.0.0.1:{port}", "path.style.access": "true", "access.key": "k"}
-    s3a |= {"secret.key": "s", "connection.ssl.enabled": "false"}
+    source, state = tmp_path / "counts", at(s3, "monitor")
+    s3a = OF_THEN | {"endpoint": f"http://{s3}", "path.style.access": "true", "connection.ssl.enabled": "false"}
+    s3a |= {"access.key": "key", "secret.key": "secret"}
     told = " ".join(f"--conf spark.hadoop.fs.s3a.{name}={value}" for name, value in s3a.items())
     told += " --conf spark.sql.streaming.checkpointFileManagerClass=org.apache.spark.sql.execution.streaming."
     told += "checkpointing.FileSystemBasedCheckpointFileManager"
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"--jars {','.join(map(str, jars))} {told} pyspark-shell")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", QUICK)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    state = f"s3://city/monitor?endpoint_override=127.0.0.1:{port}&scheme=http"
-    argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", state, "--once"]
-    argv += [
-        "--master",
-        "local[2]",
-        "--memory",
-        "1g",
-        "--partitions",
-        "2",
-        "--lateness",
-        "1s",
-        "--horizon",
-        "3",
-        "--least",
-        "0",
-    ]
+    argv = [str(Path(sys.executable).parent / "saps"), "monitor", "--source", str(source), "--state", state, *JOB]
+    argv += ["--master", "local[2]", "--memory", "1g", "--partitions", "2"]
     decider, place = Decider(Rules(pace=Pace(horizon=3), lateness=1000)), city(topics=40, clusters=3, brokers=2, seed=6)
-    try:
-        until(lambda: reachable(port))
-        system, _ = FileSystem.from_uri(f"{state}&allow_bucket_creation=true")
-        system.create_dir("city")
-        for number in range(3):
-            seen = list(rows(place, traffic(place, number)))
-            for broker in sorted({row.broker for row in seen}):
-                write_rows(file_of(source, broker, 1, seen[0].start), [row for row in seen if row.broker == broker])
-            decider.feed(seen)
-            done = subprocess.run(argv, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
-            assert done.returncode == 0, done.stderr[-3000:]
-            expected = decider.decide()
-            store = Store(state)
-            assert expected is not None
-            assert store.table(store.last().closed) == expected
-            trees = len(expected.trees)
-        assert len(store.epochs()) == 3
-        assert trees > 3
-        assert not (tmp_path / "monitor").exists()
-    finally:
-        server.kill()
-        server.wait()
+    for number in range(3):
+        seen = list(rows(place, traffic(place, number)))
+        leave(source, seen)
+        decider.feed(seen)
+        done = subprocess.run(argv, env=os.environ, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        expected = decider.decide()
+        store = Store(state)
+        assert expected is not None
+        assert store.table(store.last().closed) == expected
+        trees = len(expected.trees)
+    assert len(store.epochs()) == 3
+    assert trees > 3
+    assert not (tmp_path / "monitor").exists()

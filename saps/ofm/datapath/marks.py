@@ -51,9 +51,10 @@ class Marks:
 
     def relayed(self, origin: BrokerRef, seq: int, members: tuple[BrokerRef, ...]) -> None:
         """Note that publications of an origin in another domain have left, up to the number `seq`."""
-        if origin not in self._relayed:
+        last = self._relayed.get(origin)
+        if last is None:
             self._port.after(self._until_due, lambda: self._tell_for(origin))
-        if seq >= self._relayed.get(origin, (0, ()))[0]:
+        if last is None or seq >= last[0]:
             self._relayed[origin] = seq, members
 
     def in_pause(self, tell: Callable[[], object]) -> float:

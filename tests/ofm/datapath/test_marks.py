@@ -10,7 +10,7 @@ from saps.overlay.frames.delivery import HighWater, Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 from tests.overlay.ports import LonePort
 
-MEMBER, OTHER = (BrokerRef(name, 1, f"{name}:1", "c") for name in ("member", "other"))
+MEMBER, OTHER, ORIGIN = (BrokerRef(name, 1, f"{name}:1", "c") for name in ("member", "other", "origin"))
 SETTINGS = DatapathSettings()
 NEVER = float("inf")
 
@@ -79,3 +79,12 @@ def test_of_what_is_acknowledged_only_the_silent_are_told() -> None:
     marks.sent(published(2, qos=1), (OTHER, MEMBER), 1)
     port.wait(SETTINGS.mark)
     assert len(port.sent) == 1
+
+
+def test_members_of_the_last_relayed_publication_are_told() -> None:
+    port = Sender()
+    marks = Marks(port, "t", SETTINGS, set)
+    marks.relayed(ORIGIN, 4, (MEMBER,))
+    marks.relayed(ORIGIN, 5, (MEMBER, OTHER))
+    port.wait(SETTINGS.mark)
+    assert [(to, frame) for _, to, frame in port.sent] == [(to, HighWater("t", 5, ORIGIN)) for to in (MEMBER, OTHER)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
 from saps.frontend.web.http.problems import ProblemError
+from saps.topics import filter_fault
 
 
 class Parameters:
@@ -52,3 +53,9 @@ class Parameters:
         if text not in (None, "true", "false", "1", "0"):
             raise ProblemError(400, "Bad parameter", f"{text!r} is neither true nor false", field=name)
         return text in ("true", "1")
+
+
+def check_filter(topic_filter: str | None, fault: Callable[[str], str | None] = filter_fault) -> None:
+    """Raise `ProblemError` (400) if `fault` finds one in the parameter ``filter``; None: it is not given."""
+    if topic_filter is not None and (found := fault(topic_filter)) is not None:
+        raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {found}", field="filter")

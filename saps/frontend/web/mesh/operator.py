@@ -5,12 +5,12 @@ from __future__ import annotations
 from aiohttp import web
 
 from saps.frontend.web.clients.topics import answer, topic_of
-from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.parameters import Parameters, check_filter
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.mesh import Snapshots
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, Brokers, Forgotten, TopicList, TopicRow
-from saps.topics import filter_fault, matches
+from saps.topics import matches
 
 
 class Operator:
@@ -52,8 +52,7 @@ class Operator:
             raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
         if mode is not None and mode not in MODES:
             raise ProblemError(400, "Bad parameter", f"one of {', '.join(MODES)}", field="mode")
-        if wanted is not None and (fault := filter_fault(wanted)) is not None:
-            raise ProblemError(400, "Bad parameter", f"{wanted!r}: {fault}", field="filter")
+        check_filter(wanted)
         await self._network.now()
         state = await self._mesh.state()
         rows = [row for row in state.topics if (mode is None or row.mode == mode) and search in row.topic.lower()]

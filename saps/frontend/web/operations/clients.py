@@ -12,7 +12,7 @@ from aiohttp import web
 
 from saps.agents.api import Answers
 from saps.frontend.web.clients.topics import answer
-from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.parameters import Parameters, check_filter
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import VISITOR, changed
 from saps.operations.clients import CLIENTS, MOST_STARS
@@ -104,8 +104,7 @@ def _question(request: web.Request) -> tuple[str, Question]:
     """Return the broker to ask (empty for all) and the query in a request. Raises `ProblemError`."""
     asked = Parameters(request, PARAMETERS)
     topic_filter, sort = asked.get("filter"), asked.text("sort") or "client"
-    if topic_filter is not None and (fault := subscription_fault(topic_filter)) is not None:
-        raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+    check_filter(topic_filter, subscription_fault)
     if sort not in SORTS:
         raise ProblemError(400, "Bad parameter", f"one of {', '.join(SORTS)}", field="sort")
     for name in ("client", "user", "address"):

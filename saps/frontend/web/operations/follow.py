@@ -10,11 +10,10 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.parameters import Parameters, check_filter
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.operations.clients import Call
 from saps.operations.following import FOLLOW, LONGEST, Event
-from saps.topics import filter_fault
 
 EVERY = 0.5
 """Seconds between two collections of the brokers' events."""
@@ -74,6 +73,5 @@ def _asked(request: web.Request) -> tuple[str, str, float]:
     seconds = asked.number("seconds", int(LONGEST), least=1)
     if not client and not topic_filter:
         raise ProblemError(400, "Bad parameter", "client, filter or both are wanted", field="client")
-    if topic_filter and (fault := filter_fault(topic_filter)) is not None:
-        raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+    check_filter(topic_filter or None)
     return client, topic_filter, float(seconds or 60)

@@ -8,12 +8,11 @@ import msgspec
 from aiohttp import web
 
 from saps.frontend.web.clients.topics import answer, topic_of
-from saps.frontend.web.http.parameters import Parameters
+from saps.frontend.web.http.parameters import Parameters, check_filter
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import changed
 from saps.frontend.web.operations.clients import Call
 from saps.operations.retained import MOST, RETAINED, Deleted, RetainedList, RetainedRow, latest
-from saps.topics import filter_fault
 
 Publish = Callable[[str, bytes], None]
 """Publishes a retained message in the broker's own name; the arguments are topic and payload."""
@@ -30,8 +29,7 @@ class RetainedRoutes:
         """Answer with one page of the matching retained messages, by topic."""
         asked = Parameters(request, ("filter", "after", "limit"))
         topic_filter, limit = asked.text("filter") or "#", asked.number("limit", MOST, least=1)
-        if (fault := filter_fault(topic_filter)) is not None:
-            raise ProblemError(400, "Bad parameter", f"{topic_filter!r}: {fault}", field="filter")
+        check_filter(topic_filter)
         return answer(await self._browse(topic_filter, asked.text("after"), limit or 100))
 
     async def _browse(self, topic_filter: str, after: str, most: int) -> RetainedList:
