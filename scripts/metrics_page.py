@@ -18,7 +18,7 @@ from saps.broker.broker import Broker
 from saps.broker.metrics import samples
 from saps.config import BrokerSettings
 from saps.config.sources_io import load
-from saps.frontend.web.http.metrics import BrokerCollector
+from saps.frontend.web.http.exposition import BrokerCollector
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 HEAD = """# Metrics
