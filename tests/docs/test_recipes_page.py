@@ -1,6 +1,6 @@
 """docs/recipes.md: its commands typed, its configurations used by the programs they are for, and real clients of each.
 
-Node-RED and the libraries of Sparkplug B and Home Assistant are fetched for their tests: those run in `make soak` only.
+Node-RED, the libraries of Sparkplug B and Home Assistant are fetched for their tests: those run in `make soak` only.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tests.frontend.upstream.sites import Mosquitto, Peer, Saps
 
 PAGE = (ROOT / "docs" / "recipes.md").read_text()
 PATIENCE = 60.0
+FETCH = 300.0
+"""Seconds for a download."""
 NODE_RED = "node-red@4.1.0"
 
 pytestmark = [
@@ -59,21 +61,12 @@ def at_the_terminal(commands: str, folder: Path) -> Iterator[Typist]:
         typist.terminal.kill()
 
 
-def fetched(distribution: str, folder: Path) -> str:
-    """A folder with a distribution of PyPI and all that it needs."""
-    install = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--python",
-        sys.executable,
-        "--target",
-        f"{folder}/fetched",
-    ]
-    subprocess.run([*install, distribution], check=True, timeout=PATIENCE)
-    return f"{folder}/fetched"
+def fetched(folder: Path, *distributions: str) -> str:
+    """A folder with distributions of PyPI and all that they need."""
+    target = f"{folder}/fetched"
+    install = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, "--target", target]
+    subprocess.run([*install, *distributions], check=True, timeout=FETCH)
+    return target
 
 
 BROKER = PAGE.partition("```sh\nmosquitto")[0]
@@ -138,7 +131,7 @@ async def test_birth_and_death_certificates_are_kept(tmp_path: Path) -> None:
 @pytest.mark.soak
 async def test_those_of_pysparkplug_are_kept(tmp_path: Path) -> None:
     """In an environment of its own, as it needs an older paho-mqtt."""
-    folder = await asyncio.to_thread(fetched, "pysparkplug==0.6.1", tmp_path)
+    folder = await asyncio.to_thread(fetched, tmp_path, "pysparkplug==0.6.1")
     await keeps_certificates(tmp_path, [sys.executable, "-c", EDGE_NODE], {"PYTHONPATH": folder})
 
 
@@ -179,13 +172,47 @@ def test_a_device_that_announces_itself_is_found_later(tmp_path: Path) -> None:
 @pytest.mark.soak
 def test_so_is_a_device_of_ha_mqtt_discoverable(tmp_path: Path) -> None:
     """Which also checks the page's own."""
-    given = {"PYTHONPATH": fetched("ha-mqtt-discoverable==0.26.0", tmp_path)}
+    given = {"PYTHONPATH": fetched(tmp_path, "ha-mqtt-discoverable==0.26.0")}
     with at_the_terminal(BROKER, tmp_path) as typist:
         port = typist.ports["1883"]
         command = [sys.executable, "-c", DEVICE_OF_HOME_ASSISTANT, port, announced()]
         subprocess.run(command, env=os.environ | given, check=True, timeout=PATIENCE)
         (config,) = retained(int(port), "homeassistant/#", 1).values()
     assert json.loads(config)["unique_id"] == "ward1-door"
+
+
+HOME_ASSISTANT = [
+    "homeassistant==2024.3.3",  # the last version for Python 3.11
+    *("aiohttp_cors==0.7.0", "janus==1.0.0", "josepy<2", "numpy==1.26.0", "paho-mqtt==1.6.1"),
+]
+"""Home Assistant, and what it fetches itself when MQTT is set up."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="each version of Home Assistant runs on one of Python")
+async def test_home_assistant_itself_finds_the_device_and_its_state(tmp_path: Path) -> None:
+    given = {"PYTHONPATH": await asyncio.to_thread(fetched, tmp_path, *HOME_ASSISTANT)}
+    folder = tmp_path / "home"
+    folder.mkdir()
+    with at_the_terminal(BROKER + section("Home Assistant"), tmp_path) as typist:
+        port = typist.ports["1883"]
+        program = [sys.executable, "-S", str(ROOT / "tests" / "docs" / "home_assistant.py"), str(folder), port]
+        async with Peer(int(port)) as devices:
+            await devices.subscribe("homeassistant/status", qos=1)
+            process = await asyncio.create_subprocess_exec(
+                *program, env=os.environ | given, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+            )
+            try:
+                await until_said(process, b"sensor.ward_1_pm2_5 21.5\n")
+                await devices.has("homeassistant/status", "online")
+                await devices.publish("air/ward1/pm25", "22.5", qos=1)
+                await until_said(process, b"sensor.ward_1_pm2_5 22.5\n")
+                await devices.publish("air/ward1/online", "offline", qos=1)
+                await until_said(process, b"sensor.ward_1_pm2_5 unavailable\n")
+            finally:
+                process.kill()
+                await process.wait()
 
 
 def retained(port: int, topic_filter: str, count: int) -> dict[str, str]:
