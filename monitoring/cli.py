@@ -72,7 +72,7 @@ def monitor(settings: MonitorSettings) -> int:
         typer.echo(f"ready source={shown(settings.source)} state={shown(settings.place())}")
         return run(spark, order)
     except ImportError as error:
-        return _failed(f"{error}: install saps[sources] for kafka: and mqtt:, saps[tables] for tables", 2)
+        return _failed(f"{error}: install saps[sources], saps[hdfs] or saps[tables]", 2)
     except (OSError, ValueError) as error:
         return _failed(str(error), 2)
     finally:

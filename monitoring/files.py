@@ -1,4 +1,4 @@
-"""Folders by path or URI: on this machine, or in a file system that Arrow reaches (S3, HDFS, GCS).
+"""Folders by path or URI: on this machine, or in a store that Arrow reaches (S3, GCS, and HDFS by hdfs-native).
 
 The job keeps its small files in a `Folder` and reads counts from one. Spark reads and writes the large files of the
 same folder through its own file systems, under the name that `Folder.uri` returns.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from saps.runtime.atomic_file import replacing, sync_directory
 
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 S3 = ("s3", "s3a", "s3n")
 """Schemes of the same store: Arrow calls it s3, Hadoop s3a."""
+OBJECT_STORES = ("s3", "gcs", "abfs")
+"""Arrow's names of the file systems that show a file only once it is closed."""
+HDFS_SETTINGS = {"dfs.client.failover.max.attempts": "4"}
+"""About 15 s until a NameNode is said to be away; by hdfs-native's default it takes 3 min."""
 
 
 class Names(NamedTuple):
@@ -128,15 +134,15 @@ class LocalFolder:
 class RemoteFolder:
     """A `Folder` in one of Arrow's file systems."""
 
-    def __init__(self, system: Any, root: str, uri: str) -> None:
+    def __init__(self, system: Any, root: str, uri: str, replace: Callable[[str, str], None] | None = None) -> None:
         """`system` is a `pyarrow.fs.FileSystem`, `root` the folder's path in it, and `uri` the folder's URI for
-        Spark."""
+        Spark.
+
+        `replace` renames a file over another, for a file system that shows files before they are closed."""
         self._system = system
         self._root = root.rstrip("/")
         self._uri = uri.rstrip("/")
-        self._replaces = system.type_name in ("s3", "gcs", "abfs")
-        """Whether the file system shows a file only once it is closed. In others the file is written under another
-        name and renamed."""
+        self._replace = replace
 
     def __str__(self) -> str:
         return self._uri
@@ -165,13 +171,13 @@ class RemoteFolder:
     def write(self, name: str, content: bytes) -> None:
         path = self._at(name)
         above, _, last = path.rpartition("/")
-        partial = path if self._replaces else f"{above}/.{last}.partial"
-        if not self._replaces:
+        written = f"{above}/.{last}.partial" if self._replace else path
+        if self._replace:
             self._system.create_dir(above)
-        with self._system.open_output_stream(partial) as out:
+        with self._system.open_output_stream(written) as out:
             out.write(content)
-        if not self._replaces:
-            self._system.move(partial, path)
+        if self._replace:
+            self._replace(written, path)
 
     def delete(self, name: str) -> None:
         from pyarrow.fs import FileType
@@ -204,18 +210,26 @@ def shown(place: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl() if parts.netloc else place
 
 
+def first_line(error: Exception) -> str:
+    """Return an error's message without what some libraries append: stacks of a server, and advice."""
+    return str(error).strip().partition("\n")[0]
+
+
 def folder_of(place: str | Path) -> Folder:
     """Return the folder at a path or URI.
 
     Accepts ``/var/lib/x``, ``file:///var/lib/x``, ``s3://bucket/x`` (``s3a`` is the same;
     ``?endpoint_override=HOST:PORT&scheme=http`` for MinIO), ``hdfs://HOST:PORT/x`` and ``gs://bucket/x``. Credentials
-    come from the environment. Raises ValueError for any other URI, and OSError if the folder cannot be reached."""
+    come from the environment, HDFS's settings from ``HADOOP_CONF_DIR``. Raises ValueError for any other URI, OSError if
+    the folder cannot be reached, and ImportError without HDFS's library."""
     text = str(place)
     if "://" not in text:
         return LocalFolder(Path(text))
     parts = urlsplit(text)
     if parts.scheme == "file":
         return LocalFolder(Path(unquote(parts.path)))
+    if parts.scheme == "hdfs":
+        return _in_hdfs(parts)
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
@@ -223,9 +237,20 @@ def folder_of(place: str | Path) -> Folder:
     try:
         system, root = FileSystem.from_uri(parts._replace(scheme="s3").geturl() if is_s3 else text)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ValueError(f"{shown(text)}: {str(error).partition(chr(10))[0]}") from None
+        raise ValueError(f"{shown(text)}: {first_line(error)}") from None
+    if system.type_name not in OBJECT_STORES:
+        raise ValueError(f"{shown(text)}: not a directory, s3://, gs:// or hdfs://")
     hosts = parts.netloc.rpartition("@")[2]  # a key in the URI is for Arrow only
     return RemoteFolder(system, root, f"{'s3a' if is_s3 else parts.scheme}://{hosts}{parts.path}")
+
+
+def _in_hdfs(parts: SplitResult) -> RemoteFolder:
+    from hdfs_native.fsspec import HdfsFileSystem
+    from pyarrow.fs import FSSpecHandler, PyFileSystem
+
+    store = HdfsFileSystem(parts.hostname, parts.port, **HDFS_SETTINGS)
+    replace = partial(store.client.rename, overwrite=True)
+    return RemoteFolder(PyFileSystem(FSSpecHandler(store)), parts.path, parts._replace(query="").geturl(), replace)
 
 
 def write_table(folder: Folder, name: str, table: pa.Table) -> None:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from monitoring.counts.limits import faults
 from monitoring.counts.sources import Found, Source
 from monitoring.decisions.store import Store
-from monitoring.files import write_table
+from monitoring.files import first_line, write_table
 from saps.statistics import SCHEMA_VERSION
 from saps.statistics.files_io import VERSION_KEY, arrow_schema
 
@@ -138,9 +138,9 @@ class Intake:
         except FileNotFoundError:
             raise
         except pa.ArrowInvalid as error:  # a subclass of ValueError
-            raise ValueError(f"cannot be read as Parquet: {_first_line(error)}") from None
+            raise ValueError(f"cannot be read as Parquet: {first_line(error)}") from None
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"cannot be read as Parquet: {_first_line(error)}") from None
+            raise ValueError(f"cannot be read as Parquet: {first_line(error)}") from None
         return table
 
     def _reject(self, file: Found, reason: str) -> None:
@@ -182,11 +182,7 @@ class Intake:
             if error is None:
                 logger.info("%s can be read again", self._source)
             else:
-                logger.error("%s cannot be read, trying again: %s", self._source, error)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+                logger.error("%s cannot be read, trying again: %s", self._source, first_line(error))
 
 
 def _schema_fault(schema: pa.Schema, wanted: pa.Schema) -> str | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 from monitoring.decisions.audit import Account
 from monitoring.decisions.decider import Heard
 from monitoring.decisions.table import Decision, Table
-from monitoring.files import folder_of, write_table
+from monitoring.files import first_line, folder_of, write_table
 from monitoring.selection.selection import Held
 
 if TYPE_CHECKING:
@@ -76,8 +76,12 @@ class Store:
         self.folder = folder_of(root)
 
     def last(self) -> Commit:
-        """Return the last committed batch, or `NOTHING`."""
-        for batch in sorted(map(int, self.folder.names("batches").folders), reverse=True):
+        """Return the last committed batch, or `NOTHING`. Raises OSError, which names the folder."""
+        try:
+            batches = self.folder.names("batches").folders
+        except OSError as error:
+            raise OSError(f"{self.folder}: {first_line(error)}") from error
+        for batch in sorted(map(int, batches), reverse=True):
             try:
                 return self.commit_of(batch)
             except FileNotFoundError:

@@ -15,6 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
+from monitoring.files import first_line
+
 logger = logging.getLogger(__name__)
 
 FILE = "10m"
@@ -74,4 +76,4 @@ class Compaction:
                 history.EventLogFileCompactor(self._settings, self._hadoop, system, FILES, 0.0).compact(files)
         except (Py4JError, TypeError) as error:
             self._place = ""
-            logger.warning("Spark's event log is not compacted, and grows: %s", str(error).partition("\n")[0])
+            logger.warning("Spark's event log is not compacted, and grows: %s", first_line(error))

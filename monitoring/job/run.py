@@ -17,6 +17,7 @@ from monitoring.counts.sources import Access, source_of
 from monitoring.decisions.sink import Identity, Sink
 from monitoring.decisions.store import Store
 from monitoring.decisions.tables_io import Tables, lake_of
+from monitoring.files import first_line
 from monitoring.selection.budgets import Budgets
 from monitoring.settings import Rules
 from saps.config import Address
@@ -174,7 +175,7 @@ class _Run:
                     self.compaction.run()
                     reminded = time.monotonic()
         except StreamingQueryException as error:
-            return str(error).partition("\n")[0]
+            return first_line(error)
         finally:
             self.progress.follow()
         return None

@@ -21,6 +21,7 @@ from pyspark.sql.utils import is_remote
 
 import monitoring
 import saps
+from monitoring.files import first_line
 from monitoring.job.event_log import configuration
 
 logger = logging.getLogger(__name__)
@@ -130,7 +131,7 @@ def _connected(master: str, partitions: int | None) -> SparkSession:
         for name, value in wanted.items():
             spark.conf.set(name, value)
     except SparkConnectException as error:
-        raise NoSparkError(f"{master} does not answer: {str(error).strip().partition(chr(10))[0]}") from None
+        raise NoSparkError(f"{master} does not answer: {first_line(error)}") from None
     return spark
 
 
