@@ -92,7 +92,7 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
 
         traffic = asyncio.create_task(publish())
         await city.status(TOPIC, Status.CONSTRUCTED)
-        await city.copied(50)
+        await city.copied(60)  # marks of the tree among them
         table = await decided(service, "3 brokers in 3 clusters want them")
         assert [tree.topic for tree in table.trees] == [TOPIC]
         enough.set()
