@@ -16,11 +16,12 @@ DEBIAN_DONE := .setup-debian
 PYTHON_DONE := .venv/.setup-python
 JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
 
-# Test processes, one more than processors, as many tests wait; the tests of a module that starts processes are kept
-# together on one of them (tests/conftest.py).
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 3 ? 4 : n + 1)))
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadgroup
-ON_A_MESH = $(PYTEST) --mesh 3 tests/frontend/mqtt
+# Test processes, more than processors, as many tests wait; the tests of a module that starts processes are kept
+# together on one of them, and given out among the others (tests/conftest.py). BUSY: for tests that do not wait.
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 2 ? 6 : 5)))
+BUSY := $(shell nproc)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+ON_A_MESH = $(PYTEST) -n $(BUSY) --mesh 3 tests/frontend/mqtt
 NONE_IS_FINE = || test $$? -eq 5
 SLOW := simulation or interop or network or chaos or spark or slow
 
@@ -51,7 +52,8 @@ test: setup ## Run all tests, those of MQTT against a mesh of three brokers as w
 	@$(PYTEST) $(ARGS) $(NONE_IS_FINE)
 	@$(ON_A_MESH)
 
-soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,000 in the simulator, an hour.
+fast soak: WORKERS := $(BUSY)
+soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,600 in the simulator, over an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
 fast: ready ## Run the tests that start few programs and take little.

@@ -79,6 +79,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if hasattr(config, "workerinput"):  # of pytest-xdist, which gives them out in this order
+        items[:] = _mixed(items)
+
+
+LONGEST = ("spark", "processes", "test_smart_city_run", "test_web_pages", "test_start", "test_fault_suite")
+"""Groups that take more than a minute: they begin first."""
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Groups among the tests without one: a group mostly waits for its programs, the others take a processor each. The
+    last fifth of those others comes last, so that all processes end together."""
+    groups: dict[str, list[pytest.Item]] = {}
+    alone: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker("xdist_group")
+        (alone if mark is None else groups.setdefault(mark.args[0], [])).append(item)
+    names = sorted(groups, key=lambda name: (LONGEST.index(name) if name in LONGEST else len(LONGEST), name))
+    share = len(alone) * 4 // 5 // max(1, len(groups))
+    mixed: list[pytest.Item] = []
+    for number, name in enumerate(names):
+        mixed += groups[name] + alone[number * share : (number + 1) * share]
+    return mixed + alone[len(names) * share :]
 
 
 def pytest_collection_finish() -> None:
