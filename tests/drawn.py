@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 TIMES = max(1, settings().max_examples // 60)
@@ -12,3 +13,8 @@ TIMES = max(1, settings().max_examples // 60)
 def schedules(count: int) -> settings:
     """`count` schedules in `make test`; a schedule takes 0.1 to 2 s."""
     return settings(max_examples=count * TIMES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def seeds(count: int) -> pytest.MarkDecorator:
+    """The same for a test that draws by a seed of its own: `count` seeds, from 0, in `make test`."""
+    return pytest.mark.parametrize("seed", range(count * TIMES))

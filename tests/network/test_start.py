@@ -131,8 +131,20 @@ async def standing(site: Site) -> AsyncIterator[Site]:
         await site.lose_power()
 
 
-@pytest.mark.parametrize("join", [True, False], ids=["join in every file", "the first without join"])
-async def test_a_site_that_loses_power_is_one_mesh_again(tmp_path: Path, join: bool) -> None:
+AT_ONCE, LATE, LATE_TOGETHER = [0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.5, 7.5]
+"""When each of the three has power again, in seconds."""
+
+
+@pytest.mark.parametrize(
+    ("join", "rounds"),
+    [
+        pytest.param(True, [LATE], id="join in every file"),
+        pytest.param(False, [AT_ONCE, LATE_TOGETHER], id="the first without join"),
+        pytest.param(True, [AT_ONCE, LATE, LATE_TOGETHER], id="join in every file, all", marks=pytest.mark.soak),
+        pytest.param(False, [AT_ONCE, LATE, LATE_TOGETHER], id="the first without join, all", marks=pytest.mark.soak),
+    ],
+)
+async def test_a_site_that_loses_power_is_one_mesh_again(tmp_path: Path, join: bool, rounds: list[list[float]]) -> None:
     async with standing(one_site(tmp_path, 1, join=join)) as site:
         names = sorted(site.mqtt)
         await site.power(names, [0.0, 0.0, 0.0])
@@ -140,7 +152,6 @@ async def test_a_site_that_loses_power_is_one_mesh_again(tmp_path: Path, join: b
         for name in names:  # what is acknowledged for them is owed
             async with site.client(f"away-{name}", name, 3600) as device:
                 await device.subscribe(f"owed/{name}/#")
-        rounds = [[0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.5, 7.5]]
         for number, delays in enumerate(rounds):
             order = site.rng.sample(names, 3)
             async with AsyncExitStack() as stack:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
 
 from saps.simulator import Network, Simulation
 from saps.topics import matches
+from tests.drawn import seeds
 from tests.overlay.scenes import Recorder
 
 pytestmark = pytest.mark.simulation
 
-SCHEDULES = pytest.mark.parametrize("seed", range(int(os.environ.get("CUT_SCHEDULES", "12"))))
-"""More, to look for what nobody has seen yet."""
 TOPICS = ("a", "a/b", "x", "y/1", "y/2")
 FILTERS = ("a", "a/#", "x", "+/b", "y/+", "#")
 LENGTHS = (1, 3, 12, 40, 60, 300)
@@ -65,18 +63,18 @@ class Cut:
         self.recorder.judge(faulty=True)
 
 
-@SCHEDULES
+@seeds(6)
 def test_a_cut_loses_nothing_however_long(seed: int) -> None:
     cut = Cut(seed)
     cut.part()
-    cut.publish(cut.rng.choice(LENGTHS))
+    cut.publish(LENGTHS[seed % len(LENGTHS)])
     cut.simulation.heal()
     cut.publish(cut.rng.choice([1, 6]))
     cut.simulation.run(25)
     cut.judge()
 
 
-@SCHEDULES
+@seeds(4)
 def test_cuts_that_follow_each_other_lose_nothing(seed: int) -> None:
     cut = Cut(seed)
     for _ in range(cut.rng.choice([2, 4])):
@@ -88,7 +86,7 @@ def test_cuts_that_follow_each_other_lose_nothing(seed: int) -> None:
     cut.judge()
 
 
-@SCHEDULES
+@seeds(2)
 def test_a_link_that_comes_and_goes_loses_nothing(seed: int) -> None:
     """3 s there, 3 s gone, for a minute."""
     cut = Cut(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from functools import partial
 
@@ -13,11 +12,11 @@ from saps.overlay.missed.log import InMemory
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 from tests import marks
+from tests.drawn import seeds
 from tests.overlay.scenes import Recorder
 
 pytestmark = pytest.mark.simulation
 
-SCHEDULES = pytest.mark.parametrize("seed", range(int(os.environ.get("CUT_SCHEDULES", "8"))))
 TOPICS, FILTERS = ("a", "a/b", "x", "y/1"), ("a", "a/#", "x", "+/b", "y/+", "#")
 
 
@@ -107,7 +106,7 @@ def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
     assert got == [b"before", *(b"%d" % number for number in range(4000)), b"after"]
 
 
-@SCHEDULES
+@seeds(4)
 def test_nothing_is_lost_or_doubled_if_brokers_restart_during_a_cut(seed: int) -> None:
     """On both sides, while others publish; those that restart have no sessions, and so nothing is owed to them."""
     rng = random.Random(seed)
