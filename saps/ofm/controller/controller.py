@@ -387,15 +387,16 @@ class Controller:
         """Tell the state of an OFM if it has changed."""
         network = self.network
         joined: Iterable[BrokerAddress] = ()
-        pending: set[int] = set(record.waiting)
+        needed, settled = record.waiting, not record.busy
         if record.plan is not None:
-            part = self.admission.part(record)
-            pending |= {dpid for dpid in record.plan.tables if not network.holds(dpid, part)}
-            if pending or record.busy or not record.plan.tree.intact(network.topology):
-                joined = connected(record.stable(), network.topology, lambda dpid: network.assured(dpid, part))
+            part, tree = self.admission.part(record), record.stable()
+            needed |= record.plan.tables.keys()
+            settled = settled and all(network.holds(dpid, part) for dpid in record.plan.tables)
+            if tree.intact(network.topology) and all(network.assured(dpid, part) for dpid in tree.switches):
+                joined = tree.brokers
             else:
-                joined = record.plan.tree.brokers
-        state = record.describe(joined, not pending, self._reason(record, pending), self.moves.former(record.topic))
+                joined = connected(tree, network.topology, lambda dpid: network.assured(dpid, part))
+        state = record.describe(joined, settled, self._reason(record, needed), self.moves.former(record.topic))
         record.complete |= state.status is Status.CONSTRUCTED
         record.asked &= record.busy
         if state != record.state:
@@ -406,12 +407,12 @@ class Controller:
         record.state = with_(state, version=self.version)
         self._effects.append(Told(record.state))
 
-    def _reason(self, record: Record, pending: set[int]) -> str | None:
-        """Return what an OFM waits for, or None."""
+    def _reason(self, record: Record, needed: Iterable[int]) -> str | None:
+        """Return what an OFM waits for, or None. `needed` are the switches it depends on."""
         unseen = {broker.mac for broker in record.lost if self.topology.where(broker) is None}
         if unseen:
             return f"waiting for {', '.join(sorted(unseen))}"
         if record.lost:
             return f"no path to {', '.join(sorted({broker.mac for broker in record.lost}))}"
-        away = [f"{dpid:016x}" for dpid in sorted(pending) if not self.network.known(dpid)]
+        away = [f"{dpid:016x}" for dpid in sorted(needed) if not self.network.known(dpid)]
         return f"waiting for switch {', '.join(away)}" if away else None

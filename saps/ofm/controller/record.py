@@ -31,6 +31,8 @@ class Record:
     """The plan in force, or coming into force; None: no tree."""
     former: Plan | None = None
     """The plan that `plan` replaces, until it has done so."""
+    steady: Tree = field(default_factory=Tree)
+    """The tree between the brokers that stay and receive as before, while `plan` replaces `former`."""
     held: dict[int, Tables] = field(default_factory=dict)
     """The tables that each switch shall hold at this moment."""
     stages: deque[Mapping[int, Tables]] = field(default_factory=deque)
@@ -73,6 +75,10 @@ class Record:
         """Bring a new plan into force by stages; None: no tree. The record must not be busy. `first` are switches that
         must know of this OFM before anything else, even if they have no part in it."""
         self.former, self.plan = self.plan, plan
+        if self.former is not None and plan is not None:
+            both = self.former.tree.shared(plan.tree).core
+            changed = self.former.silent ^ plan.silent
+            self.steady = both.without(changed) if changed else both
         if informed := {dpid: self.held.get(dpid, _NOTHING) for dpid in first}:
             self.stages.append(informed)
         now = dict(self.held)
@@ -97,7 +103,7 @@ class Record:
             return Tree()
         if not self.busy or self.former is None:
             return self.plan.tree
-        return self.former.tree.shared(self.plan.tree).core.without(self.former.silent ^ self.plan.silent)
+        return self.steady
 
     def describe(
         self, connected: Iterable[BrokerAddress], settled: bool, reason: str | None, former: str | None = None

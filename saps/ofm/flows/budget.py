@@ -48,7 +48,14 @@ class Usage(NamedTuple):
 
     def exchanged(self, old: Usage, new: Usage) -> Usage:
         """Return the usage after `new` has replaced `old` in it."""
-        return Usage(*(total - before + after for total, before, after in zip(self, old, new, strict=True)))
+        return Usage(
+            self.entries - old.entries + new.entries,
+            self.buckets - old.buckets + new.buckets,
+            self.groups - old.groups + new.groups,
+        )
+
+
+_NONE = Usage()
 
 
 class OverBudgetError(Exception):
@@ -79,6 +86,8 @@ class Ledger:
         self._used: dict[int, Usage] = {}
         self._counted: dict[OfmAddress, dict[int, Usage]] = {}
         """The part of `_used` that each OFM accounts for, by switch."""
+        self._both: set[OfmAddress] = set()
+        """OFMs whose predecessor may count, too (`admit`)."""
         self._aside: Mapping[int, Tables] = {}
         """The tables that switches hold for stateless delivery."""
 
@@ -159,11 +168,16 @@ class Ledger:
         before = self._counted.get(address, {}) if both else {}
         self._plans[address] = plan
         self._count(address, _larger(before, _usage(plan)))
+        if before:
+            self._both.add(address)
 
     def settle(self, address: OfmAddress, plan: Plan | None) -> bool:
         """Count only this plan (None: nothing) for an OFM, since the switches now hold nothing else of it. Return
         whether the usage has changed."""
+        if plan is self._plans.get(address) and address not in self._both:
+            return False
         usage = _usage(plan) if plan is not None else {}
+        self._both.discard(address)
         if usage == self._counted.get(address, {}):
             return False
         if plan is None:
@@ -191,7 +205,9 @@ class Ledger:
         """Replace what counts for an OFM, by switch."""
         before = self._counted.pop(address, {})
         for dpid in before.keys() | usage.keys():
-            self._used[dpid] = self.used(dpid).exchanged(before.get(dpid, Usage()), usage.get(dpid, Usage()))
+            old, new = before.get(dpid, _NONE), usage.get(dpid, _NONE)
+            if old != new:
+                self._used[dpid] = self.used(dpid).exchanged(old, new)
         if usage:
             self._counted[address] = usage
 
@@ -201,9 +217,11 @@ def _usage(plan: Plan) -> dict[int, Usage]:
 
 
 def _larger(one: Mapping[int, Usage], other: Mapping[int, Usage]) -> dict[int, Usage]:
-    nothing = Usage()
-    pairs = {dpid: (one.get(dpid, nothing), other.get(dpid, nothing)) for dpid in one.keys() | other.keys()}
-    return {dpid: Usage(*map(max, *pair)) for dpid, pair in pairs.items()}
+    found = {**one, **other}
+    for dpid in one.keys() & other.keys():
+        if one[dpid] != other[dpid]:
+            found[dpid] = Usage(*map(max, one[dpid], other[dpid]))
+    return found
 
 
 def largest(tables: Tables) -> int:

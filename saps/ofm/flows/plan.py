@@ -196,7 +196,7 @@ def plan(
             raise ValueError(f"broker {broker.ip} cannot take part in {ofm.address}: another IP version")
         if at is None or place.dpid in at:
             brokers.setdefault(place.dpid, []).append((place.port, broker))
-    trunks = _trunks(ofm, tree, idle) if tree.spread else _single_trunks(tree)
+    trunks = _trunks(ofm, tree, idle) if tree.spread else _single_trunks(tree, at)
     tables = {}
     for dpid in sorted(trunks.keys() | brokers.keys() if at is None else (trunks.keys() | brokers.keys()) & set(at)):
         here = sorted(brokers.get(dpid, ()), key=_by_broker)
@@ -293,12 +293,13 @@ def _single_trunk(port: int) -> _Trunk:
     return _Trunk((port,), Bucket((Output(port),)), None)
 
 
-def _single_trunks(tree: Tree) -> dict[int, list[_Trunk]]:
-    """Return the trunks of each switch that has links, for a tree with one link to each neighbour."""
+def _single_trunks(tree: Tree, at: Collection[int] | None) -> dict[int, list[_Trunk]]:
+    """Return the trunks of each switch that has links, or of those `at`, for a tree with one link to each neighbour."""
     found: dict[int, list[int]] = {}
     for link in tree.links:
         for dpid, port in link:
-            found.setdefault(dpid, []).append(port)
+            if at is None or dpid in at:
+                found.setdefault(dpid, []).append(port)
     return {dpid: [_single_trunk(port) for port in sorted(ports)] for dpid, ports in found.items()}
 
 
@@ -347,16 +348,23 @@ def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
     leaves out the group of the neighbour a packet came from; where one link leads there, the switch itself suppresses
     the bucket."""
     if not ofm.per_port:
-        flow = Flow(TRUNK, Match.of(**_addressed(ofm)), (*_queue(ofm.service), ToGroup(ofm.group)), cookie=ofm.cookie)
+        flow = Flow(
+            TRUNK, Match.of(**_addressed(ofm.address)), (*_queue(ofm.service), ToGroup(ofm.group)), cookie=ofm.cookie
+        )
         return [flow] if trunks else []
     flows = []
     for trunk in trunks:
         onward = (ToGroup(other.group.id) for other in trunks if other.group is not None and other is not trunk)
         actions: tuple[Action, ...] = (*_queue(ofm.service), ToGroup(ofm.group), *onward)
-        flows += [
-            Flow(TRUNK, Match.of(in_port=port, **_addressed(ofm)), actions, cookie=ofm.cookie) for port in trunk.ports
-        ]
+        flows += [Flow(TRUNK, _from_link(ofm.address, port), actions, cookie=ofm.cookie) for port in trunk.ports]
     return flows
+
+
+@lru_cache(1 << 16)
+def _from_link(address: OfmAddress, port: int) -> Match:
+    """Return the match of packets to an OFM from a tree link. Results are cached, as switches use the same port
+    numbers."""
+    return Match.of(in_port=port, **_addressed(address))
 
 
 def _broker_flow(
@@ -371,7 +379,7 @@ def _broker_flow(
         in_port=port,
         udp_src=broker.port,
         **{"ipv6_src" if six else "ipv4_src": _number(broker.ip)},
-        **_addressed(ofm),
+        **_addressed(ofm.address),
     )
     actions: list[Action] = []
     if ofm.service.dscp is not None:
@@ -388,14 +396,14 @@ def _broker_flow(
     return Flow(BROKER, match, tuple(actions), cookie=ofm.cookie, meter=ofm.meter(port))
 
 
-def _addressed(ofm: Ofm) -> dict[str, int | Masked]:
-    """Return the match fields of a packet to the OFM."""
-    six = _version(ofm.address.ip) == 6
+def _addressed(address: OfmAddress) -> dict[str, int | Masked]:
+    """Return the match fields of a packet to an OFM."""
+    six = _version(address.ip) == 6
     return {
         "eth_type": ETH_IPV6 if six else ETH_IPV4,
         "ip_proto": UDP,
-        "ipv6_dst" if six else "ipv4_dst": _number(ofm.address.ip),
-        "udp_dst": ofm.address.port,
+        "ipv6_dst" if six else "ipv4_dst": _number(address.ip),
+        "udp_dst": address.port,
     }
 
 

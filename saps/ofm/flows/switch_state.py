@@ -41,6 +41,8 @@ class SwitchState:
         self._wanted: dict[Part, Tables] = {BASE: baseline}
         self._actual: dict[Part, Tables] | None = None
         """The known tables by part. None: the switch is away or has not been read."""
+        self._entries = 0
+        """Flow entries in `_actual`."""
         self._unsettled: dict[Part, None] = {}
         """Parts that may differ from what is wanted, oldest first."""
         self._flying: dict[Part, Tables] = {}
@@ -63,7 +65,7 @@ class SwitchState:
         unknown."""
         if self._actual is None or self._flying or self._reading:
             return None
-        return sum(len(tables.flows) for tables in self._actual.values())
+        return self._entries
 
     def holds(self, part: Part) -> Tables:
         """Return what the switch is known to hold of a part; empty if unknown."""
@@ -96,6 +98,7 @@ class SwitchState:
         Return the parts that were not known to be as wanted, and those that turn out to differ."""
         before = set(self._wanted) if self._actual is None else self._unsettled.keys() | self._flying.keys()
         self._actual = split(ours(tables))
+        self._entries = sum(len(part.flows) for part in self._actual.values())
         self._flying, self._reading = {}, False
         settled = [part for part, wanted in self._wanted.items() if self._is(part, self._fit(wanted))]
         self._assured = set(settled)
@@ -140,6 +143,7 @@ class SwitchState:
         """Record that the batch has been carried out. Return its parts."""
         parts = list(self._flying)
         if self._actual is not None:
+            self._entries += sum(len(to.flows) - len(self.holds(part).flows) for part, to in self._flying.items())
             self._actual |= self._flying
         self._assured |= self._flying.keys()
         self._tidy(self._flying)

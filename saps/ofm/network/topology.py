@@ -96,6 +96,8 @@ class Topology:
         """Cache of `neighbours` since the last change."""
         self._pieces: dict[int, int] = {}
         """Cache of `piece` since the last change."""
+        self._usable: frozenset[Link] | None = None
+        """Cache of `usable` since the last change."""
 
     # -- what happens to the network
 
@@ -173,7 +175,14 @@ class Topology:
     @property
     def links(self) -> list[Link]:
         """The links that can carry packets now, ascending."""
-        return sorted(link for link in set(self._links.values()) if self.carries(link))
+        return sorted(self.usable)
+
+    @property
+    def usable(self) -> frozenset[Link]:
+        """The links that can carry packets now: both ends are up."""
+        if self._usable is None:
+            self._usable = frozenset(link for link in self._links.values() if self.is_up(link.a) and self.is_up(link.b))
+        return self._usable
 
     @property
     def brokers(self) -> Mapping[BrokerAddress, Port | None]:
@@ -192,7 +201,7 @@ class Topology:
 
     def carries(self, link: Link) -> bool:
         """Return whether the link exists and both its ports are up."""
-        return self._links.get(link.a) == link and self.is_up(link.a) and self.is_up(link.b)
+        return link in self.usable
 
     def is_trunk(self, port: Port) -> bool:
         """Return whether the port carries a link, usable or not."""
@@ -296,6 +305,7 @@ class Topology:
         if really:
             self._around.clear()
             self._pieces.clear()
+            self._usable = None
         return really
 
 

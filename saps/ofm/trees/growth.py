@@ -43,7 +43,7 @@ def connected(tree: Tree, topology: Topology, well: Callable[[int], bool]) -> se
     for broker, place in tree.brokers.items():
         if place.dpid not in ill and topology.where(broker) == place:
             at.setdefault(place.dpid, set()).add(broker)
-    around = Tree(frozenset(link for link in tree.links if topology.carries(link)), tree.brokers).neighbours()
+    around = Tree(tree.links & topology.usable, tree.brokers).neighbours()
     return _most(at, lambda dpid: [other for other in around[dpid] if other not in ill])
 
 

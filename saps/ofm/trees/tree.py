@@ -120,10 +120,9 @@ class Tree:
     def intact(self, topology: Topology) -> bool:
         """Return whether all neighbours still have a link that carries packets, and every broker is still at its
         place."""
-        joined = [[link] for link in self.links] if not self.spread else self.pairs.values()
-        return all(any(map(topology.carries, links)) for links in joined) and all(
-            topology.where(broker) == place for broker, place in self.brokers.items()
-        )
+        usable = topology.usable
+        joined = self.links <= usable or (bool(self.spread) and not any(map(usable.isdisjoint, self.pairs.values())))
+        return joined and all(topology.where(broker) == place for broker, place in self.brokers.items())
 
     def validate(self) -> None:
         """Check that this is one tree, every leaf of which has a broker. Raises `AssertionError` if it is not."""
@@ -248,7 +247,7 @@ class SharedTree:
         """See `Planner.mend`: joins the remaining pieces by cheapest paths."""
         places = _places(topology, tree.brokers)
         homes = {place.dpid for place in places.values()}
-        rest = Tree(frozenset(filter(topology.carries, tree.links)), places)
+        rest = Tree(tree.links & topology.usable, places)
         piece_of = {dpid: piece for piece in rest.pieces if not homes.isdisjoint(piece) for dpid in piece}
         links = {link for link in rest.links if link.a.dpid in piece_of}
         inside = set(piece_of[next(iter(places.values())).dpid]) if places else set()
