@@ -293,6 +293,7 @@ class SimulatedController:
         assert state.address is not None
         tree, lost = self._network.trees[state.address], self._network.host_of(broker)
         self._network.trees[state.address] = _Tree(tree.brokers - {lost}, tree.senders)
+        self._intents[topic] = with_(self._intents[topic])  # what is being installed comes too late
         left = [one for one in state.brokers if one != lost]
         self._set(OfmState(topic=topic, status=Status.UPDATING, address=state.address, brokers=left))
 
@@ -302,7 +303,8 @@ class SimulatedController:
         state = self.ofms[topic]
         assert state.address is not None
         former, address = state.address, self._fresh()
-        self._network.trees[address] = self._network.trees[former]
+        if former in self._network.trees:
+            self._network.trees[address] = self._network.trees[former]
         self._set(with_(state, address=address, former=former))
 
         def end() -> None:
@@ -334,8 +336,9 @@ class SimulatedController:
                 self._install_planes(request, lambda state: None)
                 continue
             state = self.ofms[request.topic]
-            self._set(OfmState(topic=state.topic, status=Status.UPDATING, address=state.address))
-            self._install(request, self.ofms[request.topic], lambda state: None)
+            if state.status is not Status.REFUSED:  # what is refused has no tree to repair
+                self._set(with_(state, status=Status.UPDATING, brokers=[], former=None))
+                self._install(request, lambda state: None)
 
     def put(self, request: OfmRequest, done: Callable[[OfmState | None], None]) -> None:
         def arrived() -> None:
@@ -358,7 +361,7 @@ class SimulatedController:
                 return
             state = OfmState(topic=request.topic, status=Status.UPDATING, address=address, brokers=brokers)
             self._set(state)
-            self._install(request, state, done)
+            self._install(request, done)
 
         self._later((0.001, 0.005), arrived, done)
 
@@ -381,15 +384,15 @@ class SimulatedController:
         self._set(state)
         done(state)
 
-    def _install(self, request: OfmRequest, state: OfmState, done: Callable[[OfmState], None]) -> None:
+    def _install(self, request: OfmRequest, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
-            if self.ofms.get(request.topic) is not state or state.address is None:
+            if self._intents.get(request.topic) is not request:
                 return  # a later request has replaced this one, and is answered instead
+            state = self.ofms[request.topic]
+            assert state.address is not None
             self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
             brokers = sorted({*request.brokers, *request.senders})
-            constructed = OfmState(
-                topic=request.topic, status=Status.CONSTRUCTED, address=state.address, brokers=brokers
-            )
+            constructed = with_(state, status=Status.CONSTRUCTED, brokers=brokers)
             self._set(constructed)
             done(constructed)
 

@@ -14,7 +14,7 @@ from saps.agents.either import leader_of
 from saps.agents.ofgate import revocation
 from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
-from saps.ofm.northbound.schema import Status
+from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.simulated import OfmFaults
 from saps.overlay.frames.calls import Answer
 from tests.agents.switchovers import Scene, failures, losses, moves, partitions
@@ -163,6 +163,31 @@ def test_what_the_controller_refuses_goes_by_alm_until_it_has_room(mode: Mode, g
     scene.controller.retry()
     publish(scene, 1500, 1)
     assert without_alm(scene, 50, 1) == 50
+
+
+@pytest.mark.parametrize("repair", ["switches", "controller", "move"])
+def test_no_repair_leaves_a_tree_unfinished(repair: str) -> None:
+    """Nor begins one for a topic that was refused."""
+    scene = steady(Mode.EITHER)
+    scene.recorder.subscribe(scene.brokers[3], "c/d")
+    scene.simulation.run(2)
+    scene.recorder.publish(scene.brokers[0], "c/d", 0)
+    scene.controller.room = 7
+    scene.ofm.agents["b0"].construct("c/d")
+    scene.simulation.run(2)
+    told: list[OfmState] = []
+    scene.controller.watch(told.append)
+    if repair == "controller":
+        scene.controller.crash()
+        scene.controller.restart()
+    else:
+        scene.controller.reset_switches()
+    if repair == "move":
+        scene.controller.move("a/b")
+    scene.simulation.run(40)
+    assert Status.UPDATING not in {state.status for state in told if state.topic == "c/d"}
+    assert scene.controller.ofms["a/b"].status is Status.CONSTRUCTED
+    assert scene.ofm.trees.keys() == {scene.controller.ofms["a/b"].address}
 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])

@@ -188,6 +188,7 @@ class Ledger:
     def release(self, address: OfmAddress) -> None:
         """Remove the plan of an OFM that has ended, and free what it used."""
         self._plans.pop(address, None)
+        self._both.discard(address)
         self._count(address, {})
 
     def desired(self, dpid: int) -> Tables:
