@@ -41,6 +41,7 @@ _REPEATABLE: set[object] = set()
 """The remote methods that may run again when a call is repeated. Their answers are not kept."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
+Value = TypeVar("Value")
 Done = Callable[["Answers"], None]
 
 
@@ -62,6 +63,18 @@ class Answers(list[Answer]):
     """The answers of all agents called. `complete` is False if some part of the mesh did not answer in time."""
 
     complete: bool = True
+
+    def of(self, kind: type[Value]) -> list[tuple[str, Value]]:
+        """Return name of agent and value of each answer of this type. Errors, None and all other values are left
+        out."""
+        found = []
+        for answer in self:
+            if answer.error is None and answer.value is not None:
+                try:
+                    found.append((answer.agent, msgspec.convert(answer.value, kind)))
+                except msgspec.ValidationError:
+                    continue
+        return found
 
 
 class Caller(Protocol):

@@ -136,7 +136,7 @@ class Both:
 
     def _tell_left(self, topic: str, tree: Tree, attempts: int) -> None:
         def told(answers: Answers) -> None:
-            if attempts > 1 and not any(answer.error is None and answer.value is not None for answer in answers):
+            if attempts > 1 and not answers.of(bool):
                 self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
 
         if self._trees.own(topic) is None:

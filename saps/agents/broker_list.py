@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from saps.agents.api import AgentRegistry, Answers
-from saps.agents.switchover import OFM, Member
+from saps.agents.switchover import OFM, Member, Party, TopicStatus
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
@@ -21,9 +21,9 @@ def gather(registry: AgentRegistry, topic: str, done: Callable[[list[Any], list[
     lists of `Member.plain`."""
 
     def gathered(answers: Answers) -> None:
-        parties = [answer.value for answer in answers if answer.error is None and answer.value is not None]
-        members = [plain for plain, subscribes, _ in parties if subscribes]
-        senders = [plain for plain, _, publishes in parties if publishes]
+        parties = [party for _, party in answers.of(Party)]
+        members = [party.member for party in parties if party.subscribes]
+        senders = [party.member for party in parties if party.publishes]
         done(members, senders)
 
     registry.discovery_call(OFM, "party", (topic,), gathered)
@@ -92,7 +92,7 @@ class Outgrown:
             return
 
         def answered(answers: Answers) -> None:
-            if topic in self._told and not any(answer.error is None and answer.value is not None for answer in answers):
+            if topic in self._told and not answers.of(TopicStatus):
                 self._told[topic] = frozenset()
 
         self._registry.discovery_call(self._gate, "construct", (topic, members, senders, False), answered)

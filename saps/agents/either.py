@@ -8,10 +8,9 @@ by ALM, so neither a publication nor a SUBACK waits for OFGate. One question ask
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from saps.agents.api import AgentRegistry, Answers
-from saps.agents.switchover import OFGATE, Member
+from saps.agents.api import AgentRegistry, Answers, Value
+from saps.agents.switchover import OFGATE, Grant, Member
 from saps.ofm.northbound.schema import Status
 from saps.overlay.delivery.ofm_members import Served, Tree
 from saps.overlay.port import Port
@@ -130,33 +129,33 @@ class Either:
         asked, generations = self._port.now, [question.generation for _, question in due]
 
         def answered(answers: Answers) -> None:
-            said = leader_of(answers) or [None] * len(due)
-            for (topic, question), generation, each in zip(due, generations, said, strict=False):
+            said = leader_of(answers, list[Grant])
+            grants = [None] * len(due) if said is None else said
+            for (topic, question), generation, each in zip(due, generations, grants, strict=False):
                 if self._questions.get(topic) is question and question.generation == generation:
                     self._answer(topic, question, asked, each)
 
         self._registry.discovery_call(self._gate, "status", ([topic for topic, _ in due], self._me.plain()), answered)
 
-    def _answer(self, topic: str, question: _Question, asked: float, said: Any) -> None:
+    def _answer(self, topic: str, question: _Question, asked: float, said: Grant | None) -> None:
         """Handle the answer about one topic. `said` is None if no leading OFGate has answered."""
         if said is None:
             self._later(topic, question, UNANSWERED)
             return
-        status, address, epoch, brokers, lease, *label = said
         # The lease runs from the question, so it ends here before it ends at OFGate.
-        question.until = asked + lease
+        question.until = asked + said.lease
         if question.until <= self._port.now:
             self._later(topic, question, UNANSWERED)
             return
         served = None
-        if status == Status.CONSTRUCTED and label:
-            self._seal_with(topic, *label)
-            served = Served(Tree(address, epoch), frozenset((name, incarnation) for name, incarnation in brokers))
+        if said.status is Status.CONSTRUCTED and said.label is not None:
+            self._seal_with(topic, said.label)
+            served = Served(Tree(said.address, said.epoch), frozenset(said.brokers))
         self._use(topic, served)
         until = question.until
         self._port.after(until - self._port.now, lambda: self._expire(topic, question, until))
-        due = asked + RENEW * lease
-        self._later(topic, question, max(0.0, due - due % (TOGETHER * lease) - self._port.now))
+        due = asked + RENEW * said.lease
+        self._later(topic, question, max(0.0, due - due % (TOGETHER * said.lease) - self._port.now))
 
     def _expire(self, topic: str, question: _Question, until: float) -> None:
         if self._questions.get(topic) is question and question.until == until:
@@ -209,8 +208,8 @@ class Either:
         pass
 
 
-def leader_of(answers: Answers) -> Any:
-    """Return the answer of the leading OFGate, or None if none leads. If two believe that they lead, the lower name
-    counts."""
-    answered = [answer for answer in answers if answer.error is None and answer.value is not None]
-    return min(answered, key=lambda answer: answer.agent).value if answered else None
+def leader_of(answers: Answers, kind: type[Value]) -> Value | None:
+    """Return the answer of the leading OFGate, or None if none leads or its answer has another type than `kind`. If two
+    believe that they lead, the lower name counts."""
+    answered = answers.of(kind)
+    return min(answered, key=lambda each: each[0])[1] if answered else None

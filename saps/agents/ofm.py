@@ -15,13 +15,15 @@ from saps.agents.both import Both
 from saps.agents.broker_list import gather
 from saps.agents.either import Either, leader_of
 from saps.agents.stateless import BY_TREES, TREE, Choice, Stateless
-from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes
+from saps.agents.switchover import OFM, Delivery, Member, Mode, Modes, Party, Report, TopicStatus
 from saps.ofm.datapath.datapath import Datapath
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.stateless.directory import Directory
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.node import OverlayNode
+
+Told = Callable[[TopicStatus | None], None]
 
 
 class OfmAgent:
@@ -121,8 +123,8 @@ class OfmAgent:
 
     # --- the decision to exploit OFM ------------------------------------------------------------------------------
 
-    def construct(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
-        """Have an OFM constructed for a topic. `done` gets ``[status, reason]``, or None if no OFGate answers."""
+    def construct(self, topic: str, done: Told | None = None) -> None:
+        """Have an OFM constructed for a topic. `done` gets None if no OFGate answers."""
         told = done or (lambda status: None)
         publishers = [self.me.plain()] if self._publishers.publishes(topic) else []
         if self._modes.of(topic) is Mode.EITHER:
@@ -130,14 +132,17 @@ class OfmAgent:
         else:
             gather(self._registry, topic, lambda members, senders: self._request(topic, members, senders, told))
 
-    def release(self, topic: str, done: Callable[[Any], None] | None = None) -> None:
+    def release(self, topic: str, done: Told | None = None) -> None:
         """Tell OFGate that the OFM of a topic is no longer wanted. `done` is as for `construct`."""
-        told = done or (lambda status: None)
-        self._registry.discovery_call(self._gate, "release", (topic,), lambda answers: told(leader_of(answers)))
+        self._order("release", (topic,), done or (lambda status: None))
 
-    def _request(self, topic: str, members: list[Any], senders: list[Any], told: Callable[[Any], None]) -> None:
-        arguments = (topic, members, senders)
-        self._registry.discovery_call(self._gate, "construct", arguments, lambda answers: told(leader_of(answers)))
+    def _request(self, topic: str, members: list[Any], senders: list[Any], told: Told) -> None:
+        self._order("construct", (topic, members, senders), told)
+
+    def _order(self, method: str, arguments: tuple[Any, ...], told: Told) -> None:
+        self._registry.discovery_call(
+            self._gate, method, arguments, lambda answers: told(leader_of(answers, TopicStatus))
+        )
 
     # --- called by OFGate and other brokers ---------------------------------------------------------------------------
 
@@ -166,24 +171,21 @@ class OfmAgent:
         return True
 
     @remote
-    def party(self, topic: str) -> Any:
-        """Return ``[broker list element, has a subscriber for the topic, publishes to it]``, or None if neither
-        holds."""
+    def party(self, topic: str) -> Party | None:
+        """Return this broker's part in a topic, or None if it has none."""
         subscribes, publishes = self._subscriptions.wants(topic), self._publishers.publishes(topic)
-        return [self.me.plain(), subscribes, publishes] if subscribes or publishes else None
+        return Party(self.me.plain(), subscribes, publishes) if subscribes or publishes else None
 
     @remote
-    def report(self, new_leader: bool) -> Any:
-        """Return what an OFGate must know of this broker (`saps.agents.ofgate.roster.Report`): who it is, its filters
-        with their versions, the trees it has joined, the highest epoch it knows, its topics with subscribers outside
-        their tree (BOTH), and whether it takes part in stateless delivery. With `new_leader` the broker drops the
-        leases of the former OFGate."""
+    def report(self, new_leader: bool) -> Report:
+        """Return what an OFGate must know of this broker. With `new_leader` the broker drops the leases of the former
+        OFGate."""
         if new_leader:
             self._either.drop_leases()
-        joined = [[topic, *tree] for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
-        filters = [list(entry) for entry in self._either.filters.items()]
+        joined = [(topic, *tree) for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
+        filters = list(self._either.filters.items())
         highest, stateless = max(self._both.highest_epoch, self._stateless.epoch), self._stateless.enrols
-        return [self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless]
+        return Report(self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless)
 
     @remote
     def describe(self) -> Any:

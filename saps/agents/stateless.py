@@ -98,7 +98,7 @@ class Stateless:
             return
 
         def answered(answers: Answers) -> None:
-            if leader_of(answers) is None:
+            if leader_of(answers, bool) is None:
                 self._port.after(AGAIN, self.start)
 
         self._registry.discovery_call(self._gate, "enrol", (self._me.plain(),), answered)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
+
+import msgspec
 
 from saps.ofm.network.topology import BrokerAddress
-from saps.ofm.northbound.schema import OfmRequest, OfmState
+from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.rendezvous.domains import Domains
 from saps.overlay.ring.keys import BrokerRef
@@ -74,6 +76,58 @@ class Member(NamedTuple):
         member."""
         (name, incarnation, address, cluster), (ip, mac, port) = plain
         return cls(BrokerRef(name, incarnation, address, cluster), BrokerAddress(ip, mac, port))
+
+
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""The epoch of a tree. OFGate issues the highest epoch it hears of plus one, so the bound leaves room for more."""
+
+
+class TopicStatus(msgspec.Struct, frozen=True, array_like=True):
+    """OFGate's answer to an order about a topic."""
+
+    status: Status
+    reason: str | None = None
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True):
+    """OFGate's answer to a publisher that asks about a topic (EITHER)."""
+
+    status: Status
+    address: str
+    """Multicast address of the tree; empty, like all that follows but the lease, if the publisher may not use it."""
+    epoch: Epoch
+    brokers: list[tuple[str, int]]
+    """Name and incarnation of each broker that the tree serves."""
+    lease: float
+    """Time in seconds for which the answer holds."""
+    label: bytes | None = None
+    """Label of the key that seals the datagrams."""
+
+
+class Party(msgspec.Struct, frozen=True, array_like=True):
+    """A broker's part in a topic."""
+
+    member: Any
+    """The broker, as `Member.plain`."""
+    subscribes: bool
+    publishes: bool
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """A broker's report to OFGate about itself."""
+
+    member: Any
+    """The broker, as `Member.plain`."""
+    filters: list[tuple[str, int]]
+    """Filters with their versions."""
+    joined: list[tuple[str, str, Epoch]]
+    """Topic, address and epoch of each tree that the broker has joined."""
+    epoch: Epoch
+    """The highest epoch that the broker knows of."""
+    outgrown: list[str] = []
+    """Topics that the broker publishes and that have subscribers outside their tree (BOTH)."""
+    enrolled: bool = False
+    """Whether the broker takes part in stateless delivery."""
 
 
 class Delivery(Protocol):

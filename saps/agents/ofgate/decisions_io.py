@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from aiohttp import web
 
+from saps.agents.switchover import TopicStatus
 from saps.ofm.northbound.schema import Demand
 from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
@@ -104,9 +105,9 @@ class Gate(Protocol):
 
     def leads(self) -> bool: ...
 
-    async def exploit(self, topic: str) -> Any: ...
+    async def exploit(self, topic: str) -> TopicStatus | None: ...
 
-    def release(self, topic: str) -> Any: ...
+    def release(self, topic: str) -> TopicStatus | None: ...
 
     def remeasure(self, topic: str) -> None: ...
 

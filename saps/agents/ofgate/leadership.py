@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from saps.agents.api import AgentRegistry, Answers
 from saps.overlay.port import Port
 
 HELLO = 1.0
 """Interval in seconds between two greetings to the other OFGates."""
+
+
+class Greeting(msgspec.Struct, frozen=True, array_like=True):
+    """An OFGate's answer to the greeting of another."""
+
+    name: str
+    led: bool
+    """Whether it has led until now."""
 
 
 class Candidate(Protocol):
@@ -51,10 +61,9 @@ class Leadership:
         self.stopped = True
         self._candidate.end()
 
-    def hello(self, name: str, led: bool) -> list[Any]:
-        """Handle the greeting of another OFGate, which has `led` until now (`OFGate.hello`). Returns ``[name, has led
-        until now]`` of this OFGate."""
-        answer = [self._name, self._candidate.begun]
+    def hello(self, name: str, led: bool) -> Greeting:
+        """Handle the greeting of another OFGate, which has `led` until now, and answer it (`OFGate.hello`)."""
+        answer = Greeting(self._name, self._candidate.begun)
         if name < self._name:
             self._candidate.end()
         elif name > self._name:
@@ -66,12 +75,12 @@ class Leadership:
         begins a new term after the other has stepped down. The new term takes back everything that either has said."""
         if self.stopped:
             return
-        others = [answer for answer in answers if answer.error is None and answer.agent != self._name]
-        if any(answer.agent < self._name for answer in others):
+        others = [greeting for name, greeting in answers.of(Greeting) if name != self._name]
+        if any(greeting.name < self._name for greeting in others):
             self._rival = False
             self._candidate.end()
             return
-        self._rival |= any(answer.value[1] for answer in others)
+        self._rival |= any(greeting.led for greeting in others)
         if answers.complete and (self._rival or not self._candidate.begun):
             self._rival = False
             self._candidate.begin()

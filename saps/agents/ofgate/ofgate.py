@@ -15,10 +15,10 @@ from typing import Any
 from saps.agents.api import AgentRegistry, remote
 from saps.agents.broker_list import gather
 from saps.agents.ofgate.construction import Construction
-from saps.agents.ofgate.leadership import Leadership
+from saps.agents.ofgate.leadership import Greeting, Leadership
 from saps.agents.ofgate.record import Lease, Topic
 from saps.agents.ofgate.term import Terms
-from saps.agents.switchover import Controller, Member, Mode, Modes
+from saps.agents.switchover import Controller, Grant, Member, Mode, Modes, TopicStatus
 from saps.ofm.keys.server import Tell
 from saps.ofm.northbound.schema import Status
 from saps.overlay.port import Port
@@ -103,9 +103,8 @@ class OFGate:
     # --- called by other OFGates --------------------------------------------------------------------------------------
 
     @remote
-    def hello(self, name: str, led: bool) -> list[Any]:
-        """Handle the greeting of another OFGate, which has `led` until now; the lower name leads. Returns ``[name, has
-        led until now]`` of this OFGate."""
+    def hello(self, name: str, led: bool) -> Greeting:
+        """Answer the greeting of another OFGate, which has `led` until now; the lower name leads."""
         return self._leadership.hello(name, led)
 
     # --- called by brokers --------------------------------------------------------------------------------------------
@@ -143,10 +142,8 @@ class OFGate:
         return True
 
     @remote
-    def status(self, topics: list[str], publisher: Any) -> Any:
-        """EITHER: tell a publisher whether it may use OFM. Returns for each topic ``[status, address, epoch, [[name,
-        incarnation], ...], lease in s, label of the key]``. The label is there only with a tree that the publisher may
-        use."""
+    def status(self, topics: list[str], publisher: Any) -> list[Grant] | None:
+        """EITHER: tell a publisher for each topic whether it may use OFM."""
         term = self._terms.answering
         if term is None:
             return None
@@ -154,7 +151,7 @@ class OFGate:
         member = self._roster.know(publisher)
         return [self._status_of(term, topic, member) for topic in topics]
 
-    def _status_of(self, term: Construction, topic: str, member: Member) -> list[Any]:
+    def _status_of(self, term: Construction, topic: str, member: Member) -> Grant:
         record = term.topic(topic)
         if record.senders.get(member.ref.name) != member:
             record.senders[member.ref.name] = member
@@ -169,27 +166,27 @@ class OFGate:
         record.leases[member.ref.name] = Lease(member, self._port.now + self._lease, uses)
         if not usable or tree is None or built is None:
             shown = Status.UPDATING if record.status is Status.CONSTRUCTED else record.status
-            return [shown.value, "", 0, [], self._lease]
+            return Grant(shown, "", 0, [], self._lease)
         served = [m.ref for m in term.interested(record).values() if m.element in built[0] and m.ref in holders]
-        brokers = [[ref.name, ref.incarnation] for ref in served]
-        return [record.status.value, *tree, brokers, self._lease, term.keys.label(topic)]
+        brokers = [(ref.name, ref.incarnation) for ref in served]
+        return Grant(record.status, *tree, brokers, self._lease, term.keys.label(topic))
 
     @remote
-    def construct(self, topic: str, members: list[Any], senders: list[Any], new: bool = True) -> Any:
+    def construct(self, topic: str, members: list[Any], senders: list[Any], new: bool = True) -> TopicStatus | None:
         """Exploit OFM for a topic. `senders` are publishers. `members` is the broker list with BOTH; with EITHER OFGate
         knows the members. With `new` False a topic without a tree gets none: a publisher reports newcomers to an
-        existing tree (BOTH). Returns ``[status, reason]``."""
+        existing tree (BOTH). Returns None if another OFGate is to answer, like all methods here."""
         term = self._asked("construct" if new else "outgrown")
         if term is None:
             return None
         record = term.topic(topic)
         if new or record.wanted:
             return self._terms.construct(term, topic, members, senders)
-        return [record.status.value, record.reason]
+        return TopicStatus(record.status, record.reason)
 
     @remote
-    def release(self, topic: str) -> Any:
-        """Give up the OFM of a topic. Returns ``[status, reason]``."""
+    def release(self, topic: str) -> TopicStatus | None:
+        """Give up the OFM of a topic."""
         return None if self._asked("release") is None else self.give_up(topic)
 
     @remote
@@ -231,9 +228,9 @@ class OFGate:
 
     # --- decided here ---------------------------------------------------------------------------------------------
 
-    def exploit(self, topic: str, done: Callable[[Any], None]) -> None:
-        """Do the same as `construct`, and collect the broker list here where it is needed. `done` gets ``[status,
-        reason]``, or None if this OFGate does not lead."""
+    def exploit(self, topic: str, done: Callable[[TopicStatus | None], None]) -> None:
+        """Do the same as `construct`, and collect the broker list here where it is needed. `done` gets None if this
+        OFGate does not lead."""
 
         def gathered(members: list[Any], senders: list[Any]) -> None:
             term = self._terms.answering
@@ -244,15 +241,15 @@ class OFGate:
         else:
             gather(self._registry, topic, gathered)
 
-    def give_up(self, topic: str) -> Any:
-        """Do the same as `release`. Returns ``[status, reason]``, or None if this OFGate does not lead."""
+    def give_up(self, topic: str) -> TopicStatus | None:
+        """Do the same as `release`. Returns None if this OFGate does not lead."""
         term = self._terms.answering
         if term is None:
             return None
         record = term.topic(topic)
         record.wanted = False
         term.advance(record)
-        return [record.status.value, record.reason]
+        return TopicStatus(record.status, record.reason)
 
     def remeasure(self, topic: str) -> None:
         """Tell the controller that the expected demand of a topic has changed. Does nothing if this OFGate does not
@@ -261,16 +258,16 @@ class OFGate:
         if term is not None and (record := term.topics.get(topic)) is not None:
             term.remeasure(record)
 
-    def renew(self, topic: str) -> Any:
-        """Give the topic's tree a new key, although no broker has joined or left. Returns ``[status, reason]``, or None
-        if this OFGate does not lead."""
+    def renew(self, topic: str) -> TopicStatus | None:
+        """Give the topic's tree a new key, although no broker has joined or left. Returns None if this OFGate does not
+        lead."""
         term = self._terms.answering
         if term is None:
             return None
         record = term.topic(topic)
         record.renew = record.tree is not None
         term.advance(record)
-        return [record.status.value, record.reason]
+        return TopicStatus(record.status, record.reason)
 
     def wanted(self) -> set[str]:
         """Return the topics for which OFM is wanted: none if this OFGate does not lead."""

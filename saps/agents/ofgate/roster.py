@@ -6,35 +6,14 @@ OFGate can gather it anew from the brokers' reports (`saps.agents.ofm.OfmAgent.r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any
 
 from saps.agents.api import Answers
-from saps.agents.switchover import Member
+from saps.agents.switchover import Member, Report
 from saps.ofm.network.topology import BrokerAddress
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import matches
-
-Epoch = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""The epoch of a tree. OFGate issues the highest epoch it hears of plus one, so the bound leaves room for more."""
-
-
-class Report(msgspec.Struct, array_like=True):
-    """A broker's report about itself (`saps.agents.ofm.OfmAgent.report`)."""
-
-    member: Any
-    filters: list[tuple[str, int]]
-    """Filters with their versions."""
-    joined: list[tuple[str, str, Epoch]]
-    """Topic, address and epoch of each tree that the broker has joined."""
-    epoch: Epoch
-    """The highest epoch that the broker knows of."""
-    outgrown: list[str] = []
-    """Topics that the broker publishes and that have subscribers outside their tree (BOTH)."""
-    enrolled: bool = False
-    """Whether the broker takes part in stateless delivery."""
 
 
 class Roster:
@@ -137,13 +116,10 @@ class Roster:
         self._joined.clear()
         self.outgrown.clear()
         reporting = set()
-        for report in reports:
-            if report.error is not None or report.value is None:
-                continue
+        for _, told in reports.of(Report):
             try:
-                told = msgspec.convert(report.value, Report)
                 mine = self.mine(told.member)
-            except (ValueError, TypeError, LookupError):
+            except (ValueError, TypeError):
                 continue  # a malformed report counts as none
             self.highest_epoch = max(self.highest_epoch, told.epoch)
             if not mine:

@@ -13,7 +13,7 @@ from saps.agents.ofgate.calls import PATIENCE
 from saps.agents.ofgate.construction import Construction
 from saps.agents.ofgate.record import Topic
 from saps.agents.ofgate.roster import Roster
-from saps.agents.switchover import OFM, Controller, Member, Mode, Modes
+from saps.agents.switchover import OFM, Controller, Member, Mode, Modes, TopicStatus
 from saps.ofm.keys.server import Tell
 from saps.ofm.northbound.schema import OfmState
 from saps.overlay.port import Port
@@ -158,8 +158,8 @@ class Terms:
             if topic.mode is Mode.BOTH and topic.wanted and topic.name in self.roster.outgrown:
                 gather(self._registry, topic.name, partial(self._found, term, topic.name))
 
-    def construct(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> list[Any]:
-        """Build a tree for a topic, or add these brokers to its tree. Returns ``[status, reason]``."""
+    def construct(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> TopicStatus:
+        """Build a tree for a topic, or add these brokers to its tree."""
         record = term.topic(topic)
         record.wanted, record.reason = True, None
         for plains, into in ((senders, record.senders), (members, record.members)):
@@ -168,7 +168,7 @@ class Terms:
         term.advance(record)
         if not record.busy:
             term.tell_constructed(record)
-        return [record.status.value, record.reason]
+        return TopicStatus(record.status, record.reason)
 
     def call_broker(self, member: Member, method: str, args: tuple[Any, ...], done: Callable[[Answers], None]) -> None:
         """Call a method of a broker's OFM agent. `done` gets the answers."""

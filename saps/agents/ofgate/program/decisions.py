@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Revoked, Tree
+from saps.agents.switchover import TopicStatus
 from saps.config import SettingError
 from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import token
@@ -40,10 +41,10 @@ class GatewayGate:
     def leads(self) -> bool:
         return self._gateway.gate.leading
 
-    async def exploit(self, topic: str) -> Any:
+    async def exploit(self, topic: str) -> TopicStatus | None:
         return await self._gateway.exploit(topic)
 
-    def release(self, topic: str) -> Any:
+    def release(self, topic: str) -> TopicStatus | None:
         return self._gateway.release(topic)
 
     def remeasure(self, topic: str) -> None:

@@ -17,7 +17,7 @@ from saps.agents.ofgate.northbound_io import LiveController
 from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.ofgate.program.decisions import DecisionService
 from saps.agents.ofgate.record import Topic
-from saps.agents.switchover import OFM, Member
+from saps.agents.switchover import OFM, Member, TopicStatus
 from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.ofgate_io import GatewaySettings, OfgateSettings
@@ -102,11 +102,11 @@ class Gateway:
         await self.broker.stop()
         await self._controller.close()
 
-    async def exploit(self, topic: str) -> Any:
+    async def exploit(self, topic: str) -> TopicStatus | None:
         """Exploit OFM for a topic (`OFGate.exploit`), and return the status."""
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[TopicStatus | None] = asyncio.get_running_loop().create_future()
 
-        def done(status: Any) -> None:
+        def done(status: TopicStatus | None) -> None:
             if not answer.done():
                 answer.set_result(status)
 
@@ -118,18 +118,18 @@ class Gateway:
         broker."""
         gathered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self.broker.mesh.act(lambda: self.broker.agents.discovery_call(OFM, "describe", (), gathered.set_result))
-        found = [answer.value for answer in await gathered if answer.error is None]
-        return sorted(found, key=lambda described: str(described["broker"]))
+        found = [described for _, described in (await gathered).of(dict[str, Any])]
+        return sorted(found, key=lambda described: str(described.get("broker")))
 
-    def release(self, topic: str) -> Any:
+    def release(self, topic: str) -> TopicStatus | None:
         """Give up the OFM of a topic (`OFGate.give_up`). Returns None if this OFGate does not lead."""
-        answer: list[Any] = []
+        answer: list[TopicStatus | None] = []
         self.broker.mesh.act(lambda: answer.append(self.gate.give_up(topic) if self.gate.leading else None))
         return answer[0]
 
-    def renew(self, topic: str) -> Any:
+    def renew(self, topic: str) -> TopicStatus | None:
         """Give the topic's tree a new key (`OFGate.renew`)."""
-        answer: list[Any] = []
+        answer: list[TopicStatus | None] = []
         self.broker.mesh.act(lambda: answer.append(self.gate.renew(topic)))
         return answer[0]
 
