@@ -46,6 +46,7 @@ from saps.storage.witness import WITNESS, Witness
 if TYPE_CHECKING:
     from saps.agents.live_io import LiveOfm
     from saps.broker.web import BrokerWeb
+    from saps.frontend.mqtt.driver.login_function import Authenticate
     from saps.frontend.upstream.bridge_io import Upstream
     from saps.identity.live import LinkIdentity
 
@@ -55,11 +56,12 @@ logger = logging.getLogger(__name__)
 class Broker:
     """One broker of the mesh, made from its settings. Call `start` once, and later `stop`."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, authenticate: Authenticate | None = None) -> None:
+        """`authenticate` decides logins in the place of an HTTP service."""
         self.settings = settings
         self.options = Options(self)
         self.hub = Hub()
-        self.access = _access(settings)
+        self.access = _access(settings, authenticate)
         self.server = MqttServer(
             self.hub, settings.limits.limits(), access=self.access, sys_interval=settings.sys_interval
         )
@@ -348,10 +350,11 @@ def _web(broker: Broker, operations: Operations) -> BrokerWeb:
     return BrokerWeb(broker, operations)
 
 
-def _access(settings: BrokerSettings) -> AccessControl:
+def _access(settings: BrokerSettings, authenticate: Authenticate | None) -> AccessControl:
     """Make access control from the settings. Raises `SettingError` for the first of its files that has a fault."""
     try:
-        return AccessControl(settings.auth.options(), settings.tls_options(), exposed=settings.exposed())
+        options, exposed = settings.auth.options(), settings.exposed()
+        return AccessControl(options, settings.tls_options(), exposed=exposed, authenticate=authenticate)
     except AccessError as error:
         setting = error.faults[0].setting
         reasons = [fault.reason for fault in error.faults if fault.setting == setting]

@@ -18,6 +18,7 @@ from saps.config import Address, BrokerSettings, SettingError
 from saps.config.sources_io import load, read_file
 from saps.embedded.inbox import Inbox
 from saps.embedded.messages import ClosedError, Messages
+from saps.frontend.mqtt.driver.login_function import Authenticate
 from saps.local.reserved import is_reserved
 from saps.messages import Message, Properties, Reached, Subscription
 from saps.topics import subscription_fault, topic_fault
@@ -38,7 +39,7 @@ class Broker:
         async with saps.Broker("b1", cluster="tokyo/ward1") as broker:
             await broker.publish("air/ward1", b"21.5", qos=1)
 
-    The program itself is trusted. Access rules apply to clients, which connect to it as to any broker.
+    Access rules are for clients.
     """
 
     def __init__(
@@ -52,15 +53,19 @@ class Broker:
         join: str | Sequence[str] = (),
         config: Path | None = None,
         settings: Mapping[str, Any] | None = None,
+        authenticate: Authenticate | None = None,
     ) -> None:
         """Arguments are as those of `saps broker`: `mqtt` and `overlay` are free ports of this machine unless they are
         given; `join` has addresses of other brokers; `config` is a TOML file; `settings` has any others by dotted name.
+
+        `authenticate`, a coroutine function (user, password), returns whether a client may log in, in the place of
+        `auth.http.login` (with its `cache`; an exception refuses). Clients without a user: `auth.anonymous`.
 
         Raises `SettingError` for one that cannot be used.
         """
         given = {"cluster": cluster, "mqtt": mqtt, "overlay.listen": overlay}
         given |= {"web.listen": _listed(web), "join": _listed(join)}
-        self._core = _Core(_settings(name, given, config, settings or {}))
+        self._core = _Core(_settings(name, given, config, settings or {}), authenticate)
         self._hub = self._core.hub
         self._subscribed: set[Messages] = set()
         self._awaited: set[asyncio.Future[Reached]] = set()
@@ -143,9 +148,7 @@ class Broker:
         broker. Raises `ValueError` for what cannot be published, and `ClosedError`. After `ClosedError` or a
         cancellation the message may still have been published.
         """
-        message = Message(
-            topic, payload.encode() if isinstance(payload, str) else bytes(payload), qos, retain, properties
-        )
+        message = Message(topic, _bytes(payload), qos, retain, properties)
         self._check(message)
         await self._turn()
         if not qos:
@@ -224,8 +227,10 @@ class Broker:
 class _Core(Core):
     """The broker, with an event that tells whether publishers are held back."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: BrokerSettings, authenticate: Authenticate | None) -> None:
+        if authenticate is not None and settings.auth.http.login:
+            raise SettingError("auth.http.login", "the program decides logins by `authenticate`")
+        super().__init__(settings, authenticate)
         self.flowing = asyncio.Event()
         """Set while publishers are not held back."""
         self.flowing.set()
@@ -246,6 +251,15 @@ class _Core(Core):
             await self.links.close()
         if self.options.tracing is not None:
             await self.options.tracing.close()
+
+
+def _bytes(payload: bytes | str) -> bytes:
+    """Return what is sent. A number is refused: ``bytes(5)`` would be five zeros."""
+    if isinstance(payload, str):
+        return payload.encode()
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a payload is bytes or text, not {type(payload).__name__}")
+    return bytes(payload)
 
 
 def _listed(addresses: str | Sequence[str]) -> str | None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiomqtt
 import pytest
+from paho.mqtt.reasoncodes import ReasonCode
 
 import saps
 
@@ -52,6 +53,41 @@ async def test_messages_go_between_programs_and_mqtt_clients() -> None:
                     assert (await anext(aiter(sensor.messages))).payload == b"fire"
             assert await taken(messages, 2) == [b"21.5", b"20.9"]
         assert (await two.publish("air/ward1", b"", qos=1)).subscribers == 0
+
+
+async def test_a_program_decides_who_may_log_in() -> None:
+    asked: list[str] = []
+
+    async def authenticate(user: str, password: str) -> bool:
+        asked.append(user)
+        if user == "broken":
+            raise KeyError(user)
+        return password == f"of {user}"
+
+    one = saps.Broker("b1", settings=FAST | {"auth.anonymous": "never"}, authenticate=authenticate)
+    async with one:
+        for user, password, said in (
+            ("pump", "of pump", 0),
+            ("pump", "of pump", 0),
+            ("pump", "wrong", 134),
+            ("broken", "of broken", 136),
+            (None, None, 135),
+        ):
+            assert await login(one, user, password) == said
+    assert asked == ["pump", "pump", "broken"]  # the second time its answer was kept
+    with pytest.raises(saps.SettingError, match=r"auth\.http\.login"):
+        saps.Broker("b2", settings={"auth.http.login": "http://127.0.0.1:1/"}, authenticate=authenticate)
+
+
+async def login(at: saps.Broker, user: str | None, password: str | None) -> int:
+    """The reason code of the CONNACK."""
+    host, _, port = at.mqtt.partition(":")
+    client = aiomqtt.Client(host, int(port), username=user, password=password, protocol=aiomqtt.ProtocolVersion.V5)
+    try:
+        async with client:
+            return 0
+    except aiomqtt.MqttCodeError as error:
+        return error.rc.value if isinstance(error.rc, ReasonCode) else -1
 
 
 async def test_a_loop_without_a_block_subscribes_and_ends_the_subscription_when_it_is_left() -> None:
@@ -252,6 +288,8 @@ async def test_whenever_a_start_or_stop_is_cancelled_nothing_is_left_behind(
 @pytest.mark.parametrize("topic", ["", "a/#", "$SYS/x", "\0"])
 async def test_what_cannot_be_published_or_subscribed_is_refused(topic: str) -> None:
     async with broker("b1") as one:
+        with pytest.raises(TypeError, match="not int"):
+            await one.publish("t", 5)  # type: ignore[arg-type]
         with pytest.raises(ValueError):
             await one.publish(topic, b"")
         with pytest.raises(ValueError):

@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from saps.frontend.mqtt.access.acl import Rights
 from saps.frontend.mqtt.access.guard import Admission, Guard, Origin
 from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
@@ -21,6 +23,7 @@ from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.driver.access_files import AccessError, Files, read_files
 from saps.frontend.mqtt.driver.hashing import ThreadedChecker
+from saps.frontend.mqtt.driver.login_function import PROGRAM, Authenticate
 from saps.frontend.mqtt.driver.tls import Revoked
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.session import Session
@@ -40,12 +43,21 @@ _NOTHING = Rights((), (), False)
 class AccessControl:
     """Holds the guard and the TLS context. The constructor and `reload` read the files."""
 
-    def __init__(self, auth: AuthOptions, tls: TlsOptions | None, *, exposed: bool) -> None:
+    def __init__(
+        self,
+        auth: AuthOptions,
+        tls: TlsOptions | None,
+        *,
+        exposed: bool,
+        authenticate: Authenticate | None = None,
+    ) -> None:
         """Read the access files.
 
-        `tls` is None without TLS listeners. `exposed` tells whether other machines can reach a listener. Raises
-        `AccessError` with all faults of the files.
+        `tls` is None without TLS listeners. `exposed` tells whether other machines can reach a listener. `authenticate`
+        decides logins in the place of an HTTP service. Raises `AccessError` with all faults of the files.
         """
+        if authenticate is not None:
+            auth = replace(auth, http=replace(auth.http, login=PROGRAM))
         self._auth = auth
         self._tls = tls
         files = read_files(auth, tls)
@@ -75,7 +87,7 @@ class AccessControl:
             if auth.jwt.keys:
                 self._beside.append(_key_source(auth, self.guard, files))
             if asked:
-                self._beside.append(_callout(auth, self.guard, files))
+                self._beside.append(_callout(auth, self.guard, files, authenticate))
         if exposed and auth.anonymous == "loopback" and not users:
             logger.warning("clients are let in from this machine only: see auth.anonymous, auth.passwords")
 
@@ -184,11 +196,11 @@ def _key_source(auth: AuthOptions, guard: Guard, files: Files) -> KeySource:
     return source
 
 
-def _callout(auth: AuthOptions, guard: Guard, files: Files) -> Callout:
+def _callout(auth: AuthOptions, guard: Guard, files: Files, authenticate: Authenticate | None) -> Callout:
     from saps.frontend.mqtt.driver.callout import Callout  # here: most brokers do not use it
 
     guard.service = Service(auth.http, os.urandom(32), time.time)
-    callout = Callout(auth.http, guard.service)
+    callout = Callout(auth.http, guard.service, authenticate)
     callout.reload(files)
     guard.service.ask = callout.ask
     return callout

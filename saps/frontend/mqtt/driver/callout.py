@@ -12,6 +12,7 @@ from saps.frontend.mqtt.access.options import HttpOptions
 from saps.frontend.mqtt.driver.access_files import Files
 from saps.frontend.mqtt.driver.hashing import ONE_HOST
 from saps.frontend.mqtt.driver.http_client import AnswerError, HttpClient
+from saps.frontend.mqtt.driver.login_function import Authenticate, FunctionClient
 from saps.local.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
@@ -25,12 +26,14 @@ LINES, LINES_AT_ONCE = 0.2, 5.0
 class Callout:
     """Sends the requests of a `Service` from `start` to `close`."""
 
-    def __init__(self, options: HttpOptions, service: Service) -> None:
+    def __init__(self, options: HttpOptions, service: Service, program: Authenticate | None = None) -> None:
+        """`program`: the function of the program around the broker that answers in the service's place."""
         self._options = options
         self._service = service
+        self._program = program
         self._token = ""
         """Bearer token for the service; empty: none."""
-        self._client: HttpClient | None = None
+        self._client: HttpClient | FunctionClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: Counter[str] = Counter()
         """By client address: the number of requests under way."""
@@ -43,7 +46,10 @@ class Callout:
 
     def start(self) -> None:
         """Allow requests. Call this in the event loop."""
-        self._client = HttpClient(self._options.ca_file, self._options.timeout, CONNECTIONS)
+        if self._program is not None:
+            self._client = FunctionClient(self._program, self._options.timeout)
+        else:
+            self._client = HttpClient(self._options.ca_file, self._options.timeout, CONNECTIONS)
 
     async def close(self) -> None:
         """Cancel the requests under way, and close the connections."""
@@ -65,7 +71,12 @@ class Callout:
         return True
 
     async def _ask(
-        self, client: HttpClient, url: str, body: bytes, host: str, done: Callable[[Answer | None], None]
+        self,
+        client: HttpClient | FunctionClient,
+        url: str,
+        body: bytes,
+        host: str,
+        done: Callable[[Answer | None], None],
     ) -> None:
         found = None
         try:
