@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -290,7 +291,7 @@ class _Cable(_Socket):
 
     def send(self, payload: bytes) -> None:
         """See `End`."""
-        self._socket.send(self._host.frame(self.to.ip, self.to.port, payload))
+        self._socket.send(self._host.frame(int(ip_address(self.to.ip)), self.to.port, payload))
 
     def read(self) -> Iterator[tuple[bytes, int]]:
         """See `End`."""

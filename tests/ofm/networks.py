@@ -5,9 +5,10 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.flows.plan import Loopback, Ofm, Plan, Service, baseline

@@ -6,10 +6,10 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from ipaddress import IPv6Address
 
 import pytest
+from msgspec.structs import replace
 
 from saps.ofm.flows.plan import Loopback, Ofm, Service, plan
 from saps.ofm.flows.reconcile import difference

@@ -37,9 +37,9 @@ class Host:
             return solicitation(self._mac, self._ip, self._ip)
         return self._arp(_ASKS, _BROADCAST, 0, self._ip)
 
-    def frame(self, ip: str, port: int, payload: bytes, dscp: int = 0) -> bytes:
-        """Return the frame for a datagram to a multicast address."""
-        target, kind = int(ip_address(ip)), self._type
+    def frame(self, target: int, port: int, payload: bytes, dscp: int = 0) -> bytes:
+        """Return the frame for a datagram to a multicast address, given as a number."""
+        kind = self._type
         to = _GROUP_6 | target & 0xFFFFFFFF if kind == ETH_IPV6 else _GROUP | target & 0x7FFFFF
         return udp(Packet(self._mac, to, self._ip, target, self._port, port, payload, kind, ip_dscp=dscp))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, UDP, Field
 
@@ -22,8 +24,7 @@ _ATTRIBUTES: dict[int, dict[Field, str]] = {
 _ETHERNET: dict[Field, str] = {name: name for name in ("eth_type", "eth_src", "eth_dst")}
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(msgspec.Struct, frozen=True):
     """An Ethernet frame with a UDP datagram. With another `eth_type` or `ip_proto`, the fields of the missing headers
     mean nothing. Values are the numbers of the match fields."""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from ipaddress import IPv6Address
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.saved import Saver

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller

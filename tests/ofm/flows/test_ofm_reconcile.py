@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.flows.plan import GUARD, Loopback, Ofm, Plan, plan, replanned

@@ -10,6 +10,7 @@ from ipaddress import IPv6Address
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from saps.ofm.flows.plan import ours
 from saps.ofm.flows.reconcile import difference
@@ -95,7 +96,7 @@ def delivered(packet: Packet, layout: Layout, to: Iterable[BrokerAddress]) -> Co
     return Counter(
         (
             layout.planes[0].brokers[broker],
-            replace(packet, eth_dst=mac(broker.mac), ip_dst=int(IPv6Address(broker.ip)), udp_dst=broker.port),
+            structs.replace(packet, eth_dst=mac(broker.mac), ip_dst=int(IPv6Address(broker.ip)), udp_dst=broker.port),
         )
         for broker in to
     )
@@ -144,7 +145,7 @@ def test_who_is_no_broker_or_says_to_be_another_reaches_nobody(
         outcome = fabric.send(place, packet)
         assert not outcome.receiver
         assert not outcome.crossed
-    for other in (replace(packet, udp_src=1), replace(packet, ip_src=1)):
+    for other in (structs.replace(packet, udp_src=1), structs.replace(packet, ip_src=1)):
         assert not fabric.send(network.place(forged), other).receiver
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, ipv4, mac
 from saps.ofm.network.probe import ASKER, probe
@@ -64,14 +63,14 @@ def test_a_host_answers_the_controllers_probe_and_no_other() -> None:
     assert answer[:14] == ASKER + mac(ELEMENT.mac).to_bytes(6, "big") + b"\x08\x06"
     operation, sender_mac, sender_ip = struct.unpack("!H6s4s", answer[20:32])
     assert (operation, sender_mac.hex(":"), int.from_bytes(sender_ip, "big")) == (2, ELEMENT.mac, ipv4(ELEMENT.ip))
-    assert HOST.receive(probe(structs.replace(ELEMENT, ip="10.77.2.2"))) == (None, None)
+    assert HOST.receive(probe(replace(ELEMENT, ip="10.77.2.2"))) == (None, None)
     assert HOST.receive(HOST.announcement()) == (None, None), "its own, as a switch floods it"
     assert HOST.receive(answer) == (None, None)
 
 
 def test_a_host_takes_what_the_switches_have_rewritten_to_it_and_nothing_else() -> None:
     sent = parse(
-        Host(structs.replace(ELEMENT, ip="10.77.1.1", mac=mac_for("10.77.1.1"))).frame("239.77.3.4", 5001, b"text", 46)
+        Host(replace(ELEMENT, ip="10.77.1.1", mac=mac_for("10.77.1.1"))).frame(ipv4("239.77.3.4"), 5001, b"text", 46)
     )
     assert sent is not None
     assert (sent.eth_dst, sent.ip_dst, sent.udp_dst) == (0x01005E4D0304, ipv4("239.77.3.4"), 5001)

@@ -25,7 +25,8 @@ class AttachedEndpoint:
         self._received = received
         self._loop = asyncio.get_running_loop()
         self._cable = UdpEndpoint(self._frames)
-        self._addresses: dict[str, OfmAddress] = {}
+        self._addresses: dict[str, tuple[int, int]] = {}
+        """By OFM address: its IP address as a number, and its port."""
         self._timer: asyncio.TimerHandle | None = None
 
     def plug_in(self, element: BrokerAddress) -> None:
@@ -40,8 +41,9 @@ class AttachedEndpoint:
         """Send one datagram as `UdpEndpoint.send`."""
         target = self._addresses.get(address)
         if target is None:
-            target = self._addresses[address] = OfmAddress.parse(address)
-        self._cable.send(self._switch, self._host.frame(target.ip, target.port, raw, dscp))
+            parsed = OfmAddress.parse(address)
+            target = self._addresses[address] = int(ipaddress.ip_address(parsed.ip)), parsed.port
+        self._cable.send(self._switch, self._host.frame(*target, raw, dscp))
 
     @property
     def unsent(self) -> int:
