@@ -64,8 +64,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps the tests of a module that starts processes on one xdist worker: they share its mesh or lab. Those
-    that take a whole processor are in one group, and say so. First, as pytest-xdist reads the groups in this hook.
+    """Keeps the tests of a module that starts processes on one xdist worker: they share its mesh or lab; and those of
+    the planners, whose machine code is compiled once if there is none yet. Those that take a whole processor are in one
+    group, and say so. First, as pytest-xdist reads the groups in this hook.
 
     Not under pytest 9.2, where pytest-xdist 3.8 sees no groups: pyproject.toml keeps to 9.1 until it does."""
     if PROFILE != "soak":
@@ -75,7 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if config.getoption("--mesh") > 1 and (mark := item.get_closest_marker("one_broker")) is not None:
             item.add_marker(pytest.mark.skip(f"of one broker: {mark.args[0]}"))
-        if item.get_closest_marker("xdist_group") is None and any(
+        if item.path.parent.name == "planner":
+            item.add_marker(pytest.mark.xdist_group("planner"))
+        elif item.get_closest_marker("xdist_group") is None and any(
             item.get_closest_marker(mark) for mark in ("network", "chaos", "spark", "interop")
         ):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -83,7 +86,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = _mixed(items)
 
 
-LONGEST = ("spark", "processes", "test_smart_city_run", "test_web_pages", "test_start", "test_fault_suite")
+LONGEST = ("spark", "processes", "planner", "test_smart_city_run", "test_web_pages", "test_start", "test_fault_suite")
 """Groups that take more than a minute: they begin first."""
 
 
