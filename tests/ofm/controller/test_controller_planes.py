@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from ipaddress import IPv6Address
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from saps.ofm.controller.admission import Rules
-from saps.ofm.controller.saved import Saver
+from saps.ofm.controller.saved import Replica, Saver
 from saps.ofm.flows.budget import Budget
 from saps.ofm.flows.plan import Loopback
 from saps.ofm.flows.tables import ETH_IPV6, mac
@@ -145,6 +146,31 @@ def test_a_restarted_controller_finds_its_planes_and_changes_nothing(network: Ne
     if kept:
         assert world.applied == applied
         assert (state(world).sets, state(world).planes) == (before.sets, before.planes)
+
+
+@pytest.mark.parametrize("wished", ["before", "after"])
+def test_a_standby_that_has_not_heard_of_the_last_broker_gives_nobody_another_bit(wished: str) -> None:
+    """OFGate wishes again, before or after the standby has found all switches."""
+    network = ring(6)
+    world = world_of(network)
+    world.intent(EVERY_TOPIC, network.brokers[1:])
+    world.run()
+    copy = Replica.of(Saver(world.machine).save())
+    world.intent(EVERY_TOPIC, network.brokers)
+    world.run()
+    before = state(world)
+    world.start(copy.data)
+    world.appear()
+    if wished == "after":
+        world.settle()
+        world.run()
+        check(world)
+    world.intent(EVERY_TOPIC, network.brokers)
+    world.settle()
+    world.run()
+    assert (state(world).status, state(world).sets) == (Status.CONSTRUCTED, before.sets)
+    assert state(world).planes == before.planes
+    check(world)
 
 
 def test_topics_change_no_entry_and_planes_are_kept_beside_their_trees() -> None:
