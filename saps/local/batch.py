@@ -215,13 +215,14 @@ class Batch:
             return [self]  # not cached: the batch would refer to itself
         singles = self._singles
         if singles is None:
-            singles = self._singles = [self._single(index) for index in range(len(payloads))]
+            alone = [[topic] for topic in self.topics]
+            singles = self._singles = [self._single(index, alone[number]) for index, number in enumerate(self.which)]
         return singles
 
-    def _single(self, index: int) -> Batch:
+    def _single(self, index: int, topics: list[str]) -> Batch:
         properties = self.properties
         single = Batch(
-            [self.topics[self.which[index]]],
+            topics,
             _ALONE,
             [self.payloads[index]],
             self.qos,
