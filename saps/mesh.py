@@ -170,8 +170,8 @@ class Sessions(Protocol):
     def release(self, client: str) -> None:
         """Release a client whose session here has ended."""
 
-    def refresh(self, client: str) -> None:
-        """Report the session of a client again, as `SessionHost.lasting` has changed for it."""
+    def renew(self, client: str) -> None:
+        """Report that a client whose session is `at_home` connects once more: this claim is later than all before."""
 
     def restored(self, clients: Iterable[str]) -> None:
         """Note sessions from an earlier incarnation of this broker, whose clients may have moved on meanwhile."""
@@ -211,11 +211,12 @@ class SessionHost(Protocol):
     def describe(self, client: str) -> list[bytes]:
         """Return the settings and subscriptions of a surrendered session."""
 
-    def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
         """Return everything that a surrendered session has to deliver and to acknowledge.
 
         Return None if something is not settled yet, so that the caller must try again; with `force`, leave that out.
-        With `branch`, leave out what the session had when it was adopted, or what its repaired file had."""
+        `branch_of` is the broker (name, incarnation) that has the session of which this one is a branch. Leave out what
+        a repaired file had of it, and, if it was adopted from this broker, what it had then."""
 
     def depart(self, client: str) -> None:
         """Forget a surrendered session, which another broker has now."""
@@ -242,9 +243,13 @@ class SessionHost(Protocol):
         """End a received session that was not handed over after all."""
 
     def inherit(
-        self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
+        self,
+        saved: SavedSession,
+        messages: dict[int, SavedMessage],
+        owner: tuple[str, int],
+        subscribed: Callable[[], None],
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
-        """Begin a dead broker's session from its copy, as `receive` does.
+        """Begin the session of a dead broker (`owner`: name, incarnation) from its copy, as `receive` does.
 
         Return the session's filters, and two functions. The caller must call the second, which completes the session,
         and then the first with the outcome of the claim; if the session is not to come, only the first."""

@@ -115,7 +115,7 @@ class OverlayNode:
         sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
-        source.on_fenced, source.rows, sessions.copied = sessions.sync, sessions.rows, replicas
+        source.on_fenced, source.rows, sessions.copied = sessions.fenced, sessions.rows, replicas
         delivery.catch_up.returned.adopted = replicas.heritage
         return sessions, replicas
 

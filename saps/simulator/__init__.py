@@ -296,13 +296,17 @@ class Simulation:
     def partition(self, *groups: Iterable[str]) -> None:
         """Partition the network into groups; brokers in none of them form one more group."""
         self.faulty = True
-        self._wires.divide(groups)
+        self._divide(groups)
 
     def heal(self) -> None:
-        """End the partition; links that have lost frames break."""
-        self._wires.divide(())
+        """End the partition."""
+        self._divide(())
+
+    def _divide(self, groups: Iterable[Iterable[str]]) -> None:
+        """Set the partition. Links that have lost frames in the one before, and are whole again, break."""
+        self._wires.divide(groups)
         for (source, target), link in self._wires.links.items():
-            if link.swallowed:
+            if link.swallowed and not self.apart(source, target):
                 link.swallowed = False
                 link.session += 1
                 if self.brokers[source].alive:

@@ -93,9 +93,10 @@ class Notices(Generic[Q]):
         self._write(number)
 
     def claim_again(self, claims: dict[str, Q]) -> None:
-        """Repeat claims that the holders could not answer, unless there are later claims of the same clients."""
-        for client, what in claims.items():
-            self._request_handler(partition_of(client)).claims.setdefault(client, what)
+        """Repeat claims that the holders could not answer, unless there are later claims of the same clients.
+
+        A claim whose purpose is None waits for nobody, so that it takes no precedence."""
+        self._add(claims)
         for number in {partition_of(client) for client in claims}:
             self._write(number)
 
@@ -116,11 +117,16 @@ class Notices(Generic[Q]):
     def search_again(self, claims: dict[str, Q]) -> None:
         """Send these claims and all waiting notices by a search, since the known holders may be incomplete: this broker
         has joined, or two parts of the mesh may have merged. A waiting claim of a client takes precedence."""
-        for client, what in claims.items():
-            self._request_handler(partition_of(client)).claims.setdefault(client, what)
+        self._add(claims)
         for number, request_handler in list(self._request_handlers.items()):
             request_handler.holders = {}
             self._write(number)
+
+    def _add(self, claims: dict[str, Q]) -> None:
+        for client, what in claims.items():
+            waiting = self._request_handler(partition_of(client)).claims
+            if waiting.get(client) is None:
+                waiting[client] = what
 
     def _request_handler(self, number: int) -> _RequestHandler[Q]:
         request_handler = self._request_handlers.get(number)

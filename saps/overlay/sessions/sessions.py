@@ -97,6 +97,10 @@ class Claiming:
         self.waited = False
         """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
 
+    def beside(self) -> list[SessionLease]:
+        """Return leases of brokers that have reported an older session, and have not been asked for it."""
+        return [SessionLease(self.client, broker, 0) for broker in self.offered if broker not in self.asked]
+
 
 class Sessions:
     """The claims and leases of one broker (a `saps.mesh.Sessions`). The creator sets `migrations` and `copied`."""
@@ -132,6 +136,8 @@ class Sessions:
         self.claimings: dict[str, Claiming] = {}
         self._unsure: set[str] = set()
         """Clients of sessions from an earlier incarnation, which may have a later session elsewhere."""
+        self._doubted: set[str] = set()
+        """Clients of sessions here that another broker has adopted, until the holders say that these are the later."""
         self._returned: dict[tuple[str, BrokerRef], None] = {}
         """Sessions (client, former owner) adopted here from live brokers. Each owner has been told once."""
         self._untold: set[str] = set()
@@ -152,6 +158,7 @@ class Sessions:
             client in self.leases
             and client not in self.claimings
             and client not in self._unsure
+            and client not in self._doubted
             and not self.migrations.offer(client)
         )
 
@@ -212,10 +219,9 @@ class Sessions:
         inheriting = claiming is not None and claiming.inheriting
         return inheriting or migrations.transfer(client, asked) or (asked and migrations.offer(client))
 
-    def inherited(self, claiming: Claiming, arrival: Arrival) -> None:
-        """End the claim of an adopted session that is complete."""
-        claiming.inheriting = False
-        self.finish(claiming, arrival)
+    def inherited(self, claiming: Claiming) -> None:
+        """End the claim of an adopted session that is complete, once its known branches have come; then report it."""
+        self.migrations.target.reunite(claiming, self.leases.get(claiming.client, 0))
 
     def await_heir(self, claiming: Claiming) -> bool:
         """Repeat a claim after `HEIR` seconds: a dead broker had the session, and a holder of copies will adopt it.
@@ -234,20 +240,24 @@ class Sessions:
         self._port.after(HEIR, again)
         return True
 
-    def refresh(self, client: str) -> None:
-        if client in self.leases and not self._alone():
-            self.notices.claim(client, self.claimings.get(client))
+    def renew(self, client: str) -> None:
+        self.leases[client] = self._stamp(0)
+        if not self._alone():
+            self.notices.claim(client, None)
 
     def rows(self) -> Iterable[tuple[Table, Any, Row]]:
         """Return the journal's rows of all lasting sessions here."""
         return () if self.host is None else self.host.rows()
 
     def goes_on(self, client: str) -> bool:
-        """Return whether the client's session goes on elsewhere if this broker dies."""
-        return self._copied and self.host is not None and self.host.lasting(client)
+        """Return whether the client's session goes on elsewhere if this broker dies. One that it adopts has copies."""
+        claiming = self.claimings.get(client)
+        adopts = claiming is not None and claiming.inheriting
+        return self._copied and self.host is not None and (adopts or self.host.lasting(client))
 
     def release(self, client: str) -> None:
         self._unsure.discard(client)
+        self._doubted.discard(client)
         self._settled((client,))
         stamp = self.leases.pop(client, None)
         if stamp is not None and not self._alone():
@@ -320,6 +330,15 @@ class Sessions:
         self.directory.rejoined()
         self.sync()
 
+    def fenced(self) -> None:
+        """Keep and report all sessions here, as another broker has adopted them. Targets of migrations may have given
+        this broker up, too."""
+        for client in list(self.migrations.source.leaving):
+            self.migrations.source.keep(client)
+        if self.host is not None:
+            self._doubted.update(filter(self.goes_on, self.host.clients()))
+        self.sync()
+
     def sync(self) -> None:
         """Report all sessions here to the holders: some may not know them, or may know later sessions elsewhere."""
         if self.host is None or self._alone():
@@ -340,13 +359,17 @@ class Sessions:
         with if the session is here."""
         if not claiming.over:
             claiming.over = True
+            adopted, claiming.inheriting = claiming.inheriting, False
             if self.claimings.get(claiming.client) is claiming:
                 del self.claimings[claiming.client]
             claiming.done(arrival)
             if arrival in (Arrival.HERE, Arrival.MOVED):
                 self._unsure.discard(claiming.client)
-                for broker in [each for each in claiming.offered if each not in claiming.asked]:
-                    self.migrations.offered(broker, claiming.client)
+                self._doubted.discard(claiming.client)
+                for lease in claiming.beside():
+                    self.migrations.offered(lease.broker, claiming.client)
+            if adopted:
+                self.sync_one(claiming.client)
 
     # --- what the holders answer ------------------------------------------------------------------------------------
 
@@ -371,11 +394,15 @@ class Sessions:
                     if first.stamp < lease.stamp:
                         known[lease.broker] = lease
         for client, claiming in claims.items():
-            found = sorted(others.get(client, {}).values(), key=_age, reverse=True)
+            found = sorted(others.get(client, {}).values(), key=self._order, reverse=True)
             if claiming is None:
                 self._synced(client, found)
             elif not claiming.over and self.claimings.get(client) is claiming:
                 self._resolve(claiming, found)
+
+    def _order(self, lease: SessionLease) -> tuple[int, bool, str]:
+        """Return the sort key of a lease: as `_age`, but of heirs with one stamp those that live are later."""
+        return lease.stamp, not self._port.lost(lease.broker), lease.broker.name
 
     def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
         """Decide a claim by the leases of other brokers, the latest first: repeat, lose, or fetch the session."""
@@ -434,6 +461,7 @@ class Sessions:
             self.migrations.tell(others[0].broker, client)
         else:
             self._unsure.discard(client)
+            self._doubted.discard(client)
             for lease in others:
                 if lease.stamp and lease.stamp + 1 == mine and (client, lease.broker) not in self._returned:
                     self._returned[client, lease.broker] = None  # the former owner is alive: it may take it back

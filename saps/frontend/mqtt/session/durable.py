@@ -61,8 +61,9 @@ class DurableSession(Session):
         """Make a session. `birth` identifies it on every broker. `number`: its number in the journal, if it has one."""
         super().__init__(hub, client_id, limits, budget)
         self.birth = birth
-        self.base: frozenset[Origin] = frozenset()
-        """The publications in the session when it was adopted. Its old broker has them, too, or had them."""
+        self.base: dict[tuple[str, int], frozenset[Origin]] = {}
+        """By broker (name, incarnation) from which the session was adopted: the publications in it then. That broker
+        has them, too, or had them."""
         self.stored = False
         self._came: set[Origin] = set()
         """Publications that came with the session, or a branch of it. The mesh may bring them again until

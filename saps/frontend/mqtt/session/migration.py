@@ -82,17 +82,21 @@ class SessionMigration:
     def must_wait(self, client: str, assigned: bool, expiry: int) -> bool:
         """Return whether a CONNECT must wait, because another broker may have a session of the client.
 
+        If it need not, a session here that lasts counts from now on as claimed by this CONNECT.
+
         `assigned`: this broker has just assigned the client identifier. `expiry`: the requested session expiry interval
         in seconds.
         """
         if assigned and not expiry:
             return False
+        if client in self._arrivals or client in self._unclaimed or not self._sessions.at_home(client):
+            return True
         known = self._frontend.sessions.get(client)
-        if known is not None and bool(known.expiry) != bool(expiry):
+        if known is not None and (known.expiry or expiry):  # others may have claimed it, or adopted its copies
             self._asked[client] = expiry
-            self._sessions.refresh(client)
+            self._sessions.renew(client)
             del self._asked[client]
-        return client in self._arrivals or client in self._unclaimed or not self._sessions.at_home(client)
+        return False
 
     def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
         """Locate the client's session and move it here, then call `enter`, perhaps at once."""
@@ -212,11 +216,11 @@ class SessionMigration:
         settings = Settings(session.user, session.expiry, session.window.next_id, self.birth(client))
         return described(settings, session.subscriptions.values())
 
-    def pack(self, client: str, force: bool, branch: bool = False) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
         session = self._frontend.sessions[client]
-        known = (
-            session.base | session.repaired if branch and isinstance(session, DurableSession) else frozenset[Origin]()
-        )
+        known = frozenset[Origin]()
+        if branch_of is not None and isinstance(session, DurableSession):
+            known = session.repaired | session.base.get(branch_of, frozenset())
         return _contents(self._frontend, session, force, known)
 
     def depart(self, client: str) -> None:
@@ -295,7 +299,11 @@ class SessionMigration:
     # ---- a session of a broker that has died
 
     def inherit(
-        self, saved: SavedSession, messages: dict[int, SavedMessage], subscribed: Callable[[], None]
+        self,
+        saved: SavedSession,
+        messages: dict[int, SavedMessage],
+        owner: tuple[str, int],
+        subscribed: Callable[[], None],
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
         frontend, client = self._frontend, saved.client_id
         epoch = self._epoch()
@@ -310,7 +318,8 @@ class SessionMigration:
         def complete() -> None:
             self.unpack(client, second, lambda single: False)
             if isinstance(session, DurableSession):
-                session.base = frozenset(item.origin for part in unpacked(second) for item in part.items if item.origin)
+                had = (item.origin for part in unpacked(second) for item in part.items)
+                session.base[owner] = frozenset(origin for origin in had if origin is not None)
             if not claimed:
                 self._unclaimed.add(client)
             self.admit(session)

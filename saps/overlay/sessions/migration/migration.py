@@ -125,6 +125,8 @@ class Migrations:
             return
         if (claiming := sessions.claimings.get(client)) is not None:
             claiming.offered[sender] = None
+            if not self.target.asks(sender, client):  # it may have been asked while it was dead
+                claiming.asked.discard(sender)
         elif client not in sessions.leases:
             sessions.withdraw(client)
         elif self.target.ends(sender, client):

@@ -22,9 +22,11 @@ MARGIN = 2.0
 class _Offer:
     """A session that is moving to another broker."""
 
-    __slots__ = ("asked", "branch", "contents", "description", "passed", "serial", "since", "to")
+    __slots__ = ("asked", "branch", "contents", "description", "passed", "serial", "since", "stamp", "to")
 
-    def __init__(self, to: BrokerRef, serial: int, description: list[bytes], branch: bool) -> None:
+    def __init__(self, to: BrokerRef, serial: int, stamp: int, description: list[bytes], branch: bool) -> None:
+        self.stamp = stamp
+        """The stamp of the target's claim."""
         self.branch = branch
         """Whether this session is a branch of the target's session."""
         self.to = to
@@ -93,7 +95,8 @@ class MigrationSource:
         elif answer is Yields.NOTHING:
             sessions.withdraw(client)
         elif answer is Yields.SESSION:
-            offer = self.leaving[client] = _Offer(sender, frame.serial, sessions.host.describe(client), branch)
+            description = sessions.host.describe(client)
+            offer = self.leaving[client] = _Offer(sender, frame.serial, frame.stamp, description, branch)
             self._look(client, offer, self._port.now)
             sessions.leases[client] = max(0, frame.stamp - 2)  # stamp - 1 would mark an adopted session's owner
         return answer
@@ -153,7 +156,7 @@ class MigrationSource:
         late = now - offer.since > self._sessions.patience
         if self._waiting(self._host.filters(client)) and not late:
             return
-        offer.contents = self._host.pack(client, late, offer.branch)
+        offer.contents = self._host.pack(client, late, (offer.to.name, offer.to.incarnation) if offer.branch else None)
         offer.passed = [self._passed(origin, topic) for origin, topic in asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
@@ -169,8 +172,12 @@ class MigrationSource:
         self._port.send(sender, Departed(frame.serial, (sender, frame.serial) in self._done))
 
     def forget(self, broker: BrokerRef) -> None:
-        """Keep the sessions that were moving to a broker that has died or left."""
+        """Keep the sessions that were moving to a broker that has died or left.
+
+        Its claims are over: nobody adopts a session that it never had. So the session here counts as the later one."""
         for client, offer in list(self.leaving.items()):
             if offer.to == broker:
                 self.keep(client)
+                if not offer.branch:
+                    self._sessions.leases[client] = offer.stamp + 1
                 self._sessions.sync_one(client)

@@ -131,9 +131,10 @@ class MigrationTarget:
         """Ask the next live broker for the session; end the claim if there is none."""
         claiming = transfer.claiming
         transfer.source = None
-        while transfer.sources:
-            lease = transfer.sources.pop(0)
+        while sources := transfer.sources or claiming.beside():
+            lease, *transfer.sources = sources
             source, transfer.kept = lease.broker, lease.kept
+            claiming.asked.add(source)
             if self._port.lost(source):
                 if transfer.kept and not transfer.branch and self._sessions.await_heir(claiming):
                     return
@@ -142,7 +143,6 @@ class MigrationTarget:
             self._serial += 1
             transfer.serial, transfer.source, transfer.stage = self._serial, source, Stage.ASKING
             transfer.heard = self._port.now
-            claiming.asked.add(source)
             self.transfers[transfer.serial] = transfer
             keep, birth = claiming.keep, 0
             if transfer.branch:
@@ -218,6 +218,12 @@ class MigrationTarget:
             self.drop(lease.broker, transfer.claiming.client, transfer.stamp, transfer.claiming.user)
         self._sessions.finish(transfer.claiming, arrival)
 
+    def reunite(self, claiming: Claiming, stamp: int) -> None:
+        """Merge the branches of a session that was adopted here, then end its claim. `stamp` is that of the claim."""
+        transfer = _Transfer(claiming, stamp, [])
+        transfer.branch = transfer.here = True
+        self._next(transfer)
+
     def gather(self, broker: BrokerRef, client: str, stamp: int) -> None:
         """Merge a broker's branch of the client's session into the session here; afterwards the branch ends.
 
@@ -225,6 +231,10 @@ class MigrationTarget:
         claiming = Claiming(client, self._host.user(client), True, _nobody)
         claiming.branch = True
         self._next(_Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
+
+    def asks(self, broker: BrokerRef, client: str) -> bool:
+        """Return whether the client's session is being fetched from a broker."""
+        return any(each.source == broker and each.claiming.client == client for each in self.transfers.values())
 
     def ends(self, broker: BrokerRef, client: str) -> bool:
         """Return whether a broker has been told to end its session, or its session is fetched as a branch."""
@@ -273,7 +283,7 @@ class MigrationTarget:
         elif frame.answer == Yields.SESSION:
             transfer.stage = Stage.DESCRIBED
             self._ask(transfer, Pull(transfer.serial, 0, 0))
-        elif frame.answer == Yields.WAIT:
+        elif frame.answer == Yields.WAIT or (frame.answer == Yields.MOVING and transfer.here):
             transfer.claiming.waited = True
             self._ask_later(transfer, transfer.request)
         elif frame.answer in (Yields.LATER, Yields.FORBIDDEN):
@@ -395,7 +405,8 @@ class MigrationTarget:
             self.merged += 1
         elif transfer.source is not None:
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
-        if transfer.sources and self._host.birth(transfer.claiming.client):  # their branches come first
+        if (transfer.sources or transfer.claiming.beside()) and self._host.birth(transfer.claiming.client):
+            # their branches come first
             del self.transfers[transfer.serial]
             transfer.branch = transfer.here = True
             self._next(transfer)

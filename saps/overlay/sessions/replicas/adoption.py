@@ -19,7 +19,6 @@ from functools import partial
 from typing import Protocol
 
 from saps.marks import hit
-from saps.mesh import Arrival
 from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
 from saps.overlay.frames.calls import Bequeathed, Inherit
@@ -135,7 +134,8 @@ class Adoption:
             host.absorb(saved, messages)
             return
         self._unsubscribed += 1
-        filters, arrived, complete = host.inherit(saved, messages, self._subscribed)
+        owner = self.owner.name, self.owner.incarnation
+        filters, arrived, complete = host.inherit(saved, messages, owner, self._subscribed)
         claiming.done = arrived
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
@@ -198,10 +198,9 @@ class Adoption:
         """Complete all sessions, end their claims, and report them to the holders of the directory."""
         self._over = True
         self._come.clear()
-        for client, adopted in self.clients.items():
+        for adopted in self.clients.values():
             adopted.complete()
-            self._sessions.inherited(adopted.claiming, Arrival.MOVED)
-            self._sessions.sync_one(client)
+            self._sessions.inherited(adopted.claiming)
         self._done()
         self.clients.clear()
         del self._copy, self._done  # frees the messages; the rest answers questions for a day
