@@ -111,11 +111,15 @@ class OverlayNode:
     ) -> tuple[Sessions, Replicas]:
         port, delivery = self.port, self.delivery
         directory = Directory(port, self.graph, calls)
-        sessions = Sessions(port, calls, directory, stamps.later, lambda: self.joined, self._alone, patience, copies)
+        settings = port.detector.settings
+        sessions = Sessions(
+            port, calls, directory, stamps.later, lambda: self.joined, self._alone, patience,
+            settings.suspect_after - settings.heartbeat, copies,
+        )  # fmt: skip
         sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
-        source.on_fenced, source.rows, sessions.copied = sessions.fenced, sessions.rows, replicas
+        source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
         delivery.catch_up.returned.adopted = replicas.heritage
         return sessions, replicas
 
@@ -165,6 +169,7 @@ class OverlayNode:
         heartbeat = detector.settings.heartbeat
         yield CHECK_EVERY * heartbeat, self.graph.checks.next_round
         yield heartbeat, self.peers.watch
+        yield heartbeat, self.sessions.doubts.look
         yield detector.settings.probe, detector.probe
         yield CLOSE_IDLE_EVERY, self.rendezvous.publishers.close_idle
         yield SWEEP, self.delivery.inbox.sweep

@@ -294,16 +294,9 @@ class Simulation:
         return self._wires.apart(one, other)
 
     def partition(self, *groups: Iterable[str]) -> None:
-        """Partition the network into groups; brokers in none of them form one more group."""
+        """Partition the network into groups; brokers in none of them form one more group. Links that have lost frames
+        in an earlier partition, and are whole again, break."""
         self.faulty = True
-        self._divide(groups)
-
-    def heal(self) -> None:
-        """End the partition."""
-        self._divide(())
-
-    def _divide(self, groups: Iterable[Iterable[str]]) -> None:
-        """Set the partition. Links that have lost frames in the one before, and are whole again, break."""
         self._wires.divide(groups)
         for (source, target), link in self._wires.links.items():
             if link.swallowed and not self.apart(source, target):
@@ -311,6 +304,10 @@ class Simulation:
                 link.session += 1
                 if self.brokers[source].alive:
                     self._break(source, target)
+
+    def heal(self) -> None:
+        """End the partition."""
+        self.partition()
 
     # --- time ------------------------------------------------------------------------------------------------
 

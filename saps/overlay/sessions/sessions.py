@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
@@ -22,7 +23,9 @@ from saps.overlay.port import Bodies, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.claiming import Claiming, CopiesHere, Done
 from saps.overlay.sessions.directory import Directory, partition_of
+from saps.overlay.sessions.doubts import Doubts
 from saps.overlay.timeouts import SharedTimeout
 from saps.storage.journal import Row, Table
 
@@ -41,66 +44,6 @@ HEIR = 0.1
 HEIRS_SHARE = 0.8
 """Share of a CONNECT's waiting time for which it waits for an heir. Afterwards it takes an older session."""
 
-Done = Callable[[Arrival], None]
-
-
-class CopiesHere(Protocol):
-    """Copies of other brokers' sessions at this one (`saps.overlay.sessions.replicas.holders`)."""
-
-    def leases(self) -> list[SessionLease]:
-        """Return the leases of the copied sessions that no live broker reports."""
-
-    def restores(self, client: str) -> bool:
-        """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
-
-
-class Claiming:
-    """A claim that is under way.
-
-    `keep` says whether the session itself is wanted; `done` gets the outcome. `rounds` counts the repetitions with a
-    later stamp, `since` is the time of the CONNECT, and `over` says that `done` has been called."""
-
-    __slots__ = (
-        "asked",
-        "branch",
-        "client",
-        "done",
-        "given",
-        "inheriting",
-        "keep",
-        "offered",
-        "over",
-        "rounds",
-        "since",
-        "user",
-        "waited",
-    )
-
-    def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
-        self.client = client
-        self.user = user
-        self.keep = keep
-        self.done = done
-        self.rounds = 0
-        self.given: SessionLease | None = None
-        """The lease of a leaving broker whose session this broker adopts; None if the client has connected."""
-        self.asked: set[BrokerRef] = set()
-        """The brokers that have been asked for the session."""
-        self.offered: dict[BrokerRef, None] = {}
-        """The brokers that have reported an older session during the claim, in that order."""
-        self.over = False
-        self.branch = False
-        """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
-        self.inheriting = False
-        """Whether this broker is adopting the session of a dead broker."""
-        self.since = 0.0
-        self.waited = False
-        """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
-
-    def beside(self) -> list[SessionLease]:
-        """Return leases of brokers that have reported an older session, and have not been asked for it."""
-        return [SessionLease(self.client, broker, 0) for broker in self.offered if broker not in self.asked]
-
 
 class Sessions:
     """The claims and leases of one broker (a `saps.mesh.Sessions`). The creator sets `migrations` and `copied`."""
@@ -114,13 +57,14 @@ class Sessions:
         joined: Callable[[], bool],
         alone: Callable[[], bool],
         patience: float,
+        stall: float,
         copies: int = 1,
     ) -> None:
         """`stamp` returns a stamp later than all its former ones and than its argument.
 
         `joined` returns whether this broker is in the mesh, `alone` whether no other broker is. `patience` is the
-        time in seconds that a CONNECT waits for a silent broker. `copies` is the number of brokers that hold each
-        lasting session, this one included."""
+        time in seconds that a CONNECT waits for a silent broker, `stall` as for `Doubts`. `copies` is the number of
+        brokers that hold each lasting session, this one included."""
         self._port = port
         self.directory = directory
         self._stamp = stamp
@@ -134,10 +78,7 @@ class Sessions:
         self.leases: dict[str, int] = {}
         """The stamps of the leases here, by client."""
         self.claimings: dict[str, Claiming] = {}
-        self._unsure: set[str] = set()
-        """Clients of sessions from an earlier incarnation, which may have a later session elsewhere."""
-        self._doubted: set[str] = set()
-        """Clients of sessions here that another broker has adopted, until the holders say that these are the later."""
+        self.doubts = Doubts(port, stall, self)
         self._returned: dict[tuple[str, BrokerRef], None] = {}
         """Sessions (client, former owner) adopted here from live brokers. Each owner has been told once."""
         self._untold: set[str] = set()
@@ -152,13 +93,13 @@ class Sessions:
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
     def at_home(self, client: str) -> bool:
+        self.doubts.look()
         if self._alone():
             return not self.copied.restores(client)
         return (
             client in self.leases
             and client not in self.claimings
-            and client not in self._unsure
-            and client not in self._doubted
+            and client not in self.doubts
             and not self.migrations.offer(client)
         )
 
@@ -229,7 +170,7 @@ class Sessions:
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
         known = self.host is not None and self.host.birth(claiming.client)
-        here = known and claiming.client not in self._unsure
+        here = known and claiming.client not in self.doubts.unsure
         if late or here or not claiming.keep or claiming.given is not None:
             return False
 
@@ -256,8 +197,7 @@ class Sessions:
         return self._copied and self.host is not None and (adopts or self.host.lasting(client))
 
     def release(self, client: str) -> None:
-        self._unsure.discard(client)
-        self._doubted.discard(client)
+        self.doubts.discard(client)
         self._settled((client,))
         stamp = self.leases.pop(client, None)
         if stamp is not None and not self._alone():
@@ -270,7 +210,7 @@ class Sessions:
         self.notices.release(client, self._stamp(0))
 
     def restored(self, clients: Iterable[str]) -> None:
-        self._unsure.update(clients)
+        self.doubts.unsure.update(clients)
 
     @property
     def bodies(self) -> Bodies:
@@ -330,15 +270,6 @@ class Sessions:
         self.directory.rejoined()
         self.sync()
 
-    def fenced(self) -> None:
-        """Keep and report all sessions here, as another broker has adopted them. Targets of migrations may have given
-        this broker up, too."""
-        for client in list(self.migrations.source.leaving):
-            self.migrations.source.keep(client)
-        if self.host is not None:
-            self._doubted.update(filter(self.goes_on, self.host.clients()))
-        self.sync()
-
     def sync(self) -> None:
         """Report all sessions here to the holders: some may not know them, or may know later sessions elsewhere."""
         if self.host is None or self._alone():
@@ -364,8 +295,7 @@ class Sessions:
                 del self.claimings[claiming.client]
             claiming.done(arrival)
             if arrival in (Arrival.HERE, Arrival.MOVED):
-                self._unsure.discard(claiming.client)
-                self._doubted.discard(claiming.client)
+                self.doubts.discard(claiming.client)
                 for lease in claiming.beside():
                     self.migrations.offered(lease.broker, claiming.client)
             if adopted:
@@ -394,15 +324,11 @@ class Sessions:
                     if first.stamp < lease.stamp:
                         known[lease.broker] = lease
         for client, claiming in claims.items():
-            found = sorted(others.get(client, {}).values(), key=self._order, reverse=True)
+            found = sorted(others.get(client, {}).values(), key=partial(_order, self._port), reverse=True)
             if claiming is None:
                 self._synced(client, found)
             elif not claiming.over and self.claimings.get(client) is claiming:
                 self._resolve(claiming, found)
-
-    def _order(self, lease: SessionLease) -> tuple[int, bool, str]:
-        """Return the sort key of a lease: as `_age`, but of heirs with one stamp those that live are later."""
-        return lease.stamp, not self._port.lost(lease.broker), lease.broker.name
 
     def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
         """Decide a claim by the leases of other brokers, the latest first: repeat, lose, or fetch the session."""
@@ -422,7 +348,9 @@ class Sessions:
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # a claim made while this one was under way
-                if client in self._unsure:  # the later claim may have missed the session here, unknown to holders then
+                if (
+                    client in self.doubts.unsure
+                ):  # the later claim may have missed the session here, unknown to holders then
                     self.migrations.tell(others[0].broker, client)
                 self.finish(claiming, Arrival.LATER)
                 return
@@ -450,7 +378,7 @@ class Sessions:
         if mine is None or client in self.claimings or self.migrations.offer(client):
             return
         others = [lease for lease in others if not self._port.lost(lease.broker)]
-        if others and others[0].stamp == mine + 1 and client not in self._unsure and self.goes_on(client):
+        if others and others[0].stamp == mine + 1 and client not in self.doubts.unsure and self.goes_on(client):
             assert self.host is not None  # an heir adopted the session while this broker was declared dead
             claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits)
             claiming.branch, claiming.since = True, self._port.now
@@ -460,8 +388,7 @@ class Sessions:
         elif others and _age(others[0]) > (mine, self._port.me.name):
             self.migrations.tell(others[0].broker, client)
         else:
-            self._unsure.discard(client)
-            self._doubted.discard(client)
+            self.doubts.discard(client)
             for lease in others:
                 if lease.stamp and lease.stamp + 1 == mine and (client, lease.broker) not in self._returned:
                     self._returned[client, lease.broker] = None  # the former owner is alive: it may take it back
@@ -494,3 +421,8 @@ def _waits(arrival: Arrival) -> None:
 def _age(lease: SessionLease) -> tuple[int, str]:
     """Return the sort key of a lease: claims are ordered by stamp, then by broker name."""
     return lease.stamp, lease.broker.name
+
+
+def _order(port: Port, lease: SessionLease) -> tuple[int, bool, str]:
+    """Return the sort key of a found lease: of two heirs with one stamp the one that lives comes last."""
+    return lease.stamp, not port.lost(lease.broker), lease.broker.name

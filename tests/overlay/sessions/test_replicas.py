@@ -342,11 +342,12 @@ def test_a_pause_of_the_session_s_broker_costs_nothing(seed: int, disks: bool) -
     paused(seed, disks)
 
 
-@pytest.mark.parametrize("seed", [4, 10, 15, 18, 2014, 50005])
+@pytest.mark.parametrize("seed", [4, 10, 15, 18, 2014, 4039, 50005])
 def test_pauses_that_failed_once(seed: int) -> None:
     """4, 10, 15: a client had connected to the heir, which made nothing of it: the old owner, back, took the session
     from it. 18, 50005: a client was let in before a branch of its session had come, which the old owner had reported.
-    2014: the old owner, back, let its client in before it knew who had the session."""
+    2014: the old owner, back, let its client in before it knew who had the session. 4039: an heir let a client in
+    without asking the old owner, back, what it had got."""
     paused(seed, bool(seed % 2))
 
 
@@ -393,16 +394,19 @@ def test_what_was_acknowledged_to_the_broker_of_a_branch_does_not_come_again(con
     assert nomad.got[2] == [b"b2 0"]
 
 
-@pytest.mark.parametrize(
-    ("seed", "disks"),
-    [(0, True), (14, False), (1006, False), (1024, False), (2017, False), (2033, False), (50015, True)],
-)
-def test_several_faults_that_failed_once(seed: int, disks: bool) -> None:
+@pytest.mark.parametrize("seed", [0, 14, 1006, 1019, 1024, 2017, 2033, 3007, 3032, 3039, 4036, 50015])
+def test_several_faults_that_failed_once(seed: int) -> None:
     """0: a CONNECT at the session's own broker was older than one that came before it elsewhere. 1006: a branch left
     out what it had when it was adopted, which the session it came to lacked. 1024: a session whose target had given it
     up stayed on its way. 2017: a report of a session replaced the claim of a CONNECT. 2033: the lease of an heir that
-    died while it adopted was gone. 50015: the claim of a broker that had died, without the session, hid the session."""
-    several(seed, disks)
+    died while it adopted was gone. 3007, 3032, 3039: a CONNECT waited at a broker that stood still, and was answered
+    by what the broker knew from before. 50015: the claim of a broker that had died without the session hid it."""
+    several(seed, disks=seed in (0, 1019, 50015))
+
+
+@pytest.mark.xfail(strict=True, reason="docs/guarantees.md: a session whose copies are all gone")
+def test_a_client_that_connects_while_two_copies_are_dead_and_the_third_stands_still() -> None:
+    several(4000, disks=False)
 
 
 @DISKS

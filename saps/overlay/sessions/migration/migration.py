@@ -27,9 +27,10 @@ from saps.overlay.frames.sessions import Arrived, Departed, Offer, Pull, Snapsho
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.migration.source import MigrationSource
 from saps.overlay.sessions.migration.target import MigrationTarget, Stage
-from saps.overlay.sessions.sessions import Claiming, Sessions
+from saps.overlay.sessions.sessions import Sessions
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,11 @@ class Migrations:
         else:
             logger.warning("ended an older session of %r at %s: a later one is here", client, sender.name)
             self.target.drop(sender, client, sessions.leases[client], sessions.host.user(client))
+
+    def keep_all(self) -> None:
+        """Cancel all migrations from this broker: their sessions stay."""
+        for client in list(self.source.leaving):
+            self.source.keep(client)
 
     def forget(self, broker: BrokerRef) -> None:
         """End the migrations to and from a broker that has died or left."""

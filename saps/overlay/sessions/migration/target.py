@@ -17,7 +17,8 @@ from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, Take
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.sessions import Claiming, Sessions
+from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.sessions import Sessions
 from saps.topics import shared
 
 logger = logging.getLogger(__name__)

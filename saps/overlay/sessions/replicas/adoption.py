@@ -27,8 +27,9 @@ from saps.overlay.frames.sessions import Bequest
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.replicas.copies import Copy
-from saps.overlay.sessions.sessions import Claiming, Sessions
+from saps.overlay.sessions.sessions import Sessions
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -200,6 +201,8 @@ class Adoption:
         self._come.clear()
         for adopted in self.clients.values():
             adopted.complete()
+            if not self._port.lost(self.owner):  # it is back, with what it has got meanwhile
+                adopted.claiming.offered[self.owner] = None
             self._sessions.inherited(adopted.claiming)
         self._done()
         self.clients.clear()

@@ -1,0 +1,70 @@
+"""The claim of one session, and the copies that claims have to know of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from saps.mesh import Arrival
+from saps.overlay.frames.calls import SessionLease
+from saps.overlay.ring.keys import BrokerRef
+
+Done = Callable[[Arrival], None]
+
+
+class CopiesHere(Protocol):
+    """Copies of other brokers' sessions at this one (`saps.overlay.sessions.replicas.holders`)."""
+
+    def leases(self) -> list[SessionLease]:
+        """Return the leases of the copied sessions that no live broker reports."""
+
+    def restores(self, client: str) -> bool:
+        """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
+
+
+class Claiming:
+    """A claim that is under way.
+
+    `keep` says whether the session itself is wanted; `done` gets the outcome. `rounds` counts the repetitions with a
+    later stamp, `since` is the time of the CONNECT, and `over` says that `done` has been called."""
+
+    __slots__ = (
+        "asked",
+        "branch",
+        "client",
+        "done",
+        "given",
+        "inheriting",
+        "keep",
+        "offered",
+        "over",
+        "rounds",
+        "since",
+        "user",
+        "waited",
+    )
+
+    def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
+        self.client = client
+        self.user = user
+        self.keep = keep
+        self.done = done
+        self.rounds = 0
+        self.given: SessionLease | None = None
+        """The lease of a leaving broker whose session this broker adopts; None if the client has connected."""
+        self.asked: set[BrokerRef] = set()
+        """The brokers that have been asked for the session."""
+        self.offered: dict[BrokerRef, None] = {}
+        """The brokers that have reported an older session during the claim, in that order."""
+        self.over = False
+        self.branch = False
+        """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
+        self.inheriting = False
+        """Whether this broker is adopting the session of a dead broker."""
+        self.since = 0.0
+        self.waited = False
+        """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
+
+    def beside(self) -> list[SessionLease]:
+        """Return leases of brokers that have reported an older session, and have not been asked for it."""
+        return [SessionLease(self.client, broker, 0) for broker in self.offered if broker not in self.asked]
