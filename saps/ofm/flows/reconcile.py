@@ -29,11 +29,9 @@ from saps.ofm.flows.tables import (
 from saps.ofm.network.topology import BrokerAddress, Link
 from saps.ofm.trees.tree import Tree, pair_of
 
-Stage: TypeAlias = Mapping[int, list[Change]]
-"""Changes of several switches that may take effect in any order among the switches. The next stage waits for all of
-them."""
-Targets: TypeAlias = Mapping[int, Tables]
-"""A stage, given as the tables that each switch shall hold."""
+Stage: TypeAlias = Mapping[int, Tables]
+"""The tables that several switches shall hold. They may change in any order among the switches. The next stage waits
+for all of them."""
 _NOTHING = Tables()
 
 
@@ -64,7 +62,7 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
     return changes
 
 
-def rollout(before: Plan | None, after: Plan | None) -> list[Targets]:
+def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
     """Return the stages from one plan of an OFM to the next. None as a plan means no tree.
 
     1. What only `before` has is removed.

@@ -31,7 +31,7 @@ from ipaddress import IPv6Address
 from itertools import pairwise
 
 from saps.ofm.flows.plan import BROKER, COOKIE, GUARD, PLANES, TRUNK, Loopback
-from saps.ofm.flows.reconcile import Targets
+from saps.ofm.flows.reconcile import Stage
 from saps.ofm.flows.tables import (
     ETH_IPV6,
     IN_PORT,
@@ -168,7 +168,7 @@ def tables(
     return found
 
 
-def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Targets]:
+def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Stage]:
     """Return the tables that switches shall hold at each stage from one layout to the next; None as a layout means that
     there is none. A plane that moves to other links takes no packets from brokers until all switches have changed, so
     that no packet meets two trees. All other planes carry on, also those that only grow or shrink. While one switch

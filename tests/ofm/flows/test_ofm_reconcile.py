@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.flows.plan import GUARD, Loopback, Ofm, Plan, plan, replanned
-from saps.ofm.flows.reconcile import Stage, difference, rollout
+from saps.ofm.flows.reconcile import difference, rollout
 from saps.ofm.flows.tables import (
     Action,
     Barrier,
@@ -169,17 +169,17 @@ def moves(draw: st.DrawFn) -> tuple[Network, Plan, Plan]:
     return network, before, plan(ofm, tree, draw(subsets(network)))
 
 
-def changes(before: Plan | None, after: Plan | None) -> list[Stage]:
+def changes(before: Plan | None, after: Plan | None) -> list[dict[int, list[Change]]]:
     """The stages of a rollout by what is changed at each switch."""
     now = dict(before.tables) if before is not None else {}
-    stages: list[Stage] = []
+    stages: list[dict[int, list[Change]]] = []
     for targets in rollout(before, after):
         stages.append({dpid: difference(now.get(dpid, Tables()), tables) for dpid, tables in targets.items()})
         now |= targets
     return stages
 
 
-def single_steps(data: st.DataObject, stages: list[Stage]) -> list[tuple[int, Change]]:
+def single_steps(data: st.DataObject, stages: list[dict[int, list[Change]]]) -> list[tuple[int, Change]]:
     """The changes one by one: within a stage the switches take turns at random, each keeps its own order."""
     steps = []
     for stage in stages:
