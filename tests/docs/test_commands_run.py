@@ -180,6 +180,13 @@ SCENES = {
         [Step(page("upstream"), "saps broker", serves=True)],
         "mosquitto -p 1884 > mosquitto.log 2>&1 & sleep 1\n",
     ),
+    "a mesh of one site": Scene(
+        [
+            Step(page("mqtt"), "saps broker --name b1 --cluster", serves=True),
+            Step(page("mqtt"), "saps broker --name b2 --cluster", serves=True),
+        ]
+    ),
+    "a Web port": Scene([Step(page("web"), "saps broker --name b1 --web", serves=True), Step(LOOK, "saps brokers")]),
     "traces": Scene([Step(page("tracing"), "saps broker", serves=True)]),
     "certificates": Scene(
         [
@@ -227,6 +234,8 @@ SCENES = {
             Step(SECURITY, "saps ban user guest", given="saps ban user guest;"),
             Step(SECURITY, "saps ban"),
             Step(LOOK, "saps doctor ...", more="--config b1.toml"),
+            Step(page("running"), "saps doctor --config /etc/saps/b1.toml"),
+            Step(page("settings"), "saps check-config FILE ...", more="b1.toml"),
         ],
         written("b1.toml", 'name = "b1"\n[web]\nlisten = ["127.0.0.1:8080"]')
         + "keep() { until mosquitto_sub -i sensor-7 -c -q 1 -t air/# -E; do sleep 0.1; done; }; keep & disown\n",
