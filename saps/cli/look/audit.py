@@ -36,7 +36,9 @@ def audit(
         emit(found)
         return
     missing = "" if found.complete else "; some broker has not answered"
-    console().print(audit_table(found.entries, f"{len(found.entries)} entries{missing}"))
+    console().print(
+        audit_table(found.entries, f"{(shown := len(found.entries))} {'entry' if shown == 1 else 'entries'}{missing}")
+    )
 
 
 def audit_table(entries: Iterable[Entry], title: str) -> Table:

@@ -94,7 +94,11 @@ def _most(found: Client) -> str:
 
 def subscription_table(found: Client) -> Table:
     """Return a table with a row for each subscription."""
-    shown = table(f"{found.row.subscriptions} subscriptions", ("filter", "QoS", "options"), ("QoS",))
+    shown = table(
+        f"{(held := found.row.subscriptions)} subscription{'' if held == 1 else 's'}",
+        ("filter", "QoS", "options"),
+        ("QoS",),
+    )
     for each in found.subscriptions:
         options = {
             "no local": each.no_local,
