@@ -86,8 +86,10 @@ class Sink:
     def flush(self) -> bool:
         """Send the newest of the unsent tables, which replaces the others. Returns True if nothing is left to send."""
         due = self._store.unsent()
-        if not due or not self._urls:
-            self._store.mark_sent(due)
+        if not due:
+            return True
+        if not self._urls:
+            self._store.mark_sent(due[-1])
             return True
         table = self._store.table(due[-1])
         try:
@@ -100,7 +102,7 @@ class Sink:
         if not self._reachable:
             logger.info("OFGate takes decisions again")
         self._reachable = True
-        self._store.mark_sent(due)
+        self._store.mark_sent(due[-1])
         return True
 
     def remind(self) -> bool:

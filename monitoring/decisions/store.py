@@ -64,6 +64,8 @@ class Commit(NamedTuple):
         return saved + sum(each.saved for each in accounts), predicted + sum(each.predicted for each in accounts)
 
 
+HISTORY = 14 * 86_400_000
+"""Time in ms for which tables of decisions are kept."""
 NOTHING = Commit(-1, 0, {}, "", "", 0, "", [])
 """The state before the first batch."""
 
@@ -121,8 +123,12 @@ class Store:
     # --- decisions ------------------------------------------------------------------------------------------------
 
     def keep(self, table: Table) -> None:
-        """Add a table to the history. Adding the same table again changes nothing."""
+        """Add a table to the history, and delete those older than `HISTORY`. Adding the same table again changes
+        nothing."""
         write_table(self.folder, f"decisions/{table.epoch}.parquet", arrow_table(table))
+        for epoch in self.epochs():
+            if epoch < table.epoch - HISTORY:
+                self.folder.delete(f"decisions/{epoch}.parquet")
 
     def epochs(self) -> list[int]:
         """Return the epochs of the history, ascending."""
@@ -141,15 +147,19 @@ class Store:
 
     def unsent(self) -> list[int]:
         """Return the committed epochs after the last one that OFGate has, ascending."""
-        done = {int(name) for name in self._names("sent") if name.isdecimal()}
-        newest = max(done, default=-1)
+        newest = max(self._sent(), default=-1)
         happened = self.last().closed
         return [epoch for epoch in self.epochs() if newest < epoch <= happened]
 
-    def mark_sent(self, epochs: Iterable[int]) -> None:
-        """Note that OFGate has the tables of these epochs."""
-        for epoch in epochs:
-            self.folder.write(f"sent/{epoch}", b"")
+    def mark_sent(self, epoch: int) -> None:
+        """Note that OFGate has the table of this epoch, which replaces earlier ones."""
+        self.folder.write(f"sent/{epoch}", b"")
+        for earlier in self._sent():
+            if earlier < epoch:
+                self.folder.delete(f"sent/{earlier}")
+
+    def _sent(self) -> list[int]:
+        return [int(name) for name in self._names("sent") if name.isdecimal()]
 
 
 def arrow_table(table: Table) -> pa.Table:

@@ -160,6 +160,15 @@ async def test_a_table_of_a_batch_that_was_not_committed_is_not_sent(place: Plac
     assert place.store.unsent() == [1000]
 
 
+async def test_the_history_ends_with_its_time_and_of_what_was_sent_the_last_is_known(place: Place) -> None:
+    for day in range(20):
+        place.decided(day * 86_400_000, "a")
+        assert await place.flush()
+    assert place.store.epochs() == [day * 86_400_000 for day in range(5, 20)]
+    assert place.store.folder.names("sent").files == {str(19 * 86_400_000)}
+    assert place.store.unsent() == []
+
+
 async def test_another_ofgate_is_tried_where_the_first_cannot_be_reached(place: Place) -> None:
     place.decided(1000, "a")
     sink = Sink(["http://127.0.0.1:1", place.url], place.store, "secret")

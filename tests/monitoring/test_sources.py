@@ -116,7 +116,7 @@ def test_counts_and_state_in_s3(s3: str) -> None:
     assert again.last().digest == table.digest
     assert again.table(again.epochs()[-1]) == table
     assert again.unsent() == [300_000]
-    again.mark_sent([300_000])
+    again.mark_sent(300_000)
     assert again.unsent() == []
     assert again.folder.uri("batches/0/topics") == "s3a://counts/state/batches/0/topics"
     assert "secret" not in f"{source}{again.folder}{shown(at(s3, 'in'))}"
