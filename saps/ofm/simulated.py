@@ -386,10 +386,9 @@ class SimulatedController:
 
     def _install(self, request: OfmRequest, done: Callable[[OfmState], None]) -> None:
         def installed() -> None:
-            if self._intents.get(request.topic) is not request:
+            state = self.ofms.get(request.topic)
+            if self._intents.get(request.topic) is not request or state is None or state.address is None:
                 return  # a later request has replaced this one, and is answered instead
-            state = self.ofms[request.topic]
-            assert state.address is not None
             self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
             brokers = sorted({*request.brokers, *request.senders})
             constructed = with_(state, status=Status.CONSTRUCTED, brokers=brokers)
