@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -407,6 +408,21 @@ def test_several_faults_that_failed_once(seed: int) -> None:
 @pytest.mark.xfail(strict=True, reason="docs/guarantees.md: a session whose copies are all gone")
 def test_a_client_that_connects_while_two_copies_are_dead_and_the_third_stands_still() -> None:
     several(4000, disks=False)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/guarantees.md: several faults at once")
+@pytest.mark.parametrize(
+    ("fault", "seed"), [(several, 20001), (several, 20057), (several, 30111), (paused, 20023), (paused, 30128)]
+)
+def test_several_faults_and_pauses_that_still_fail(fault: Callable[[int, bool], None], seed: int) -> None:
+    """Five of 540 schedules drawn."""
+    fault(seed, bool(seed % 2))
+
+
+@pytest.mark.xfail(strict=True, reason="docs/guarantees.md: a client that is early after a loss of power")
+def test_a_loss_of_power_that_still_fails() -> None:
+    """One of 270 schedules drawn."""
+    power_loss(20008)
 
 
 @DISKS
