@@ -13,7 +13,7 @@ from saps.cli.apps import command_app
 from saps.cli.look.clients import clock
 from saps.cli.look.http_client import WebPort
 from saps.cli.look.options import Json, asks
-from saps.cli.look.tables import console, emit, safe, table
+from saps.cli.look.tables import console, counted, emit, safe, table
 from saps.operations.audit import KEPT, AuditList, Entry
 
 app = command_app("audit")
@@ -36,9 +36,8 @@ def audit(
         emit(found)
         return
     missing = "" if found.complete else "; some broker has not answered"
-    console().print(
-        audit_table(found.entries, f"{(shown := len(found.entries))} {'entry' if shown == 1 else 'entries'}{missing}")
-    )
+    title = counted(len(found.entries), "entry", "entries")
+    console().print(audit_table(found.entries, f"{title}{missing}"))
 
 
 def audit_table(entries: Iterable[Entry], title: str) -> Table:

@@ -13,7 +13,7 @@ from saps.cli.apps import command_app
 from saps.cli.look.clients import clock
 from saps.cli.look.http_client import AskError, WebPort
 from saps.cli.look.options import Json, asks
-from saps.cli.look.tables import console, count, duration, emit, safe, size, table
+from saps.cli.look.tables import console, count, counted, duration, emit, safe, size, table
 from saps.operations.values import Client, Disconnected, MessageRow
 
 app = command_app("client")
@@ -94,11 +94,8 @@ def _most(found: Client) -> str:
 
 def subscription_table(found: Client) -> Table:
     """Return a table with a row for each subscription."""
-    shown = table(
-        f"{(held := found.row.subscriptions)} subscription{'' if held == 1 else 's'}",
-        ("filter", "QoS", "options"),
-        ("QoS",),
-    )
+    title = counted(found.row.subscriptions, "subscription", "subscriptions")
+    shown = table(title, ("filter", "QoS", "options"), ("QoS",))
     for each in found.subscriptions:
         options = {
             "no local": each.no_local,

@@ -31,6 +31,11 @@ def safe(text: str, style: str = "") -> Text:
     return Text("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text), style)
 
 
+def counted(number: int, one: str, more: str) -> str:
+    """Return the number with its noun: `one` for 1, else `more`."""
+    return f"{number} {one if number == 1 else more}"
+
+
 def table(title: str, columns: Iterable[str], numbers: Iterable[str] = ()) -> Table:
     """Return an empty table. The columns in `numbers` are aligned right."""
     right = set(numbers)

@@ -10,7 +10,7 @@ from rich.tree import Tree
 from saps.cli.apps import command_app
 from saps.cli.look.http_client import AskError, WebPort, topic_path
 from saps.cli.look.options import Json, asks
-from saps.cli.look.tables import console, emit, safe
+from saps.cli.look.tables import console, counted, emit, safe
 from saps.frontend.web.mesh.report import Trace
 from saps.topics import topic_fault
 
@@ -47,7 +47,7 @@ def drawn(found: Trace) -> Tree:
     """Return the way as a tree with the publisher's broker at its root."""
     clients = {end.broker: end.clients for end in found.ends}
     crossings = sum(hop.crosses for hop in found.hops)
-    messages = "1 message" if len(found.hops) == 1 else f"{len(found.hops)} messages"
+    messages = counted(len(found.hops), "message", "messages")
     total = f"{messages} between brokers, {crossings} of them between clusters" if found.hops else "local"
     root = Tree(safe(f"{found.topic}: {total}"))
     top = root.add(safe(f"{found.source} (published here){_clients(clients.get(found.source, 0))}", "bold"))

@@ -348,9 +348,8 @@ class Sessions:
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # a claim made while this one was under way
-                if (
-                    client in self.doubts.unsure
-                ):  # the later claim may have missed the session here, unknown to holders then
+                if client in self.doubts.unsure:
+                    # The later claim may have missed the session here, unknown to holders then.
                     self.migrations.tell(others[0].broker, client)
                 self.finish(claiming, Arrival.LATER)
                 return
