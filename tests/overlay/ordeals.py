@@ -262,9 +262,7 @@ class Storm:
 
     def _cut(self, name: str) -> None:
         """From its client, too: one that is served on both sides may get something twice."""
-        nomad = self.trial.nomad
-        if nomad.broker is not None and nomad.broker.name == name:
-            nomad.lose()
+        self.trial.nomad.cut(self.mesh.brokers[name])
         self.trial.apart.add(name)
         self.mesh.partition([name])
 

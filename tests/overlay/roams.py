@@ -161,6 +161,14 @@ class Nomad:
             self.broker.act(self.client.lose)
         self.client = None
 
+    def cut(self, broker: SimBroker) -> None:
+        """All connections with a broker break, also those that it has left."""
+        if self.broker is broker:
+            self.lose()
+        for client in self._abandoned:
+            if client.connection.frontend is self.mesh.benches[broker].frontend and not client.connection.closing:
+                broker.act(client.lose)
+
     @property
     def alive(self) -> bool:
         """It has a connection, as far as it knows."""

@@ -140,13 +140,14 @@ class Acknowledgements:
 
     @property
     def bodies(self) -> Bodies:
-        return {Unsettled: lambda body, keys: [self._outstanding(body.topic_filters)]}
+        return {Unsettled: lambda body, keys: [self._outstanding(body.topic_filters, body.source)]}
 
-    def _outstanding(self, topic_filters: list[str]) -> Outstanding:
-        """Return the last own sequence number, and that of the first unacknowledged publication that a filter matches
-        (0 for none)."""
+    def _outstanding(self, topic_filters: list[str], source: BrokerRef | None) -> Outstanding:
+        """Return the last own sequence number, and that of the first publication that a filter matches and that some
+        member, or `source`, may lack (0 for none)."""
         found: dict[str, bool] = {}
-        lowest = 0
+        absent = self._publishers.catch_up
+        lowest = 0 if source is None or absent is None else absent.lacks(source, topic_filters)
         for pending in self._own.values():
             for part in pending.body.parts:
                 if part.topic not in found:

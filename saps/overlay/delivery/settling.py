@@ -8,7 +8,7 @@ from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import audience
-from saps.overlay.ring.keys import ALL_BROKERS, Range
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Range
 
 POLL = 0.02
 """Interval between two checks of unsettled publications, in seconds."""
@@ -34,9 +34,11 @@ class Settling:
         limit: float,
         there: Callable[[], bool],
         then: Callable[[], None],
+        source: BrokerRef | None = None,
     ) -> None:
         """`waiting` returns whether a publication that matches these filters is held back here. `then` is called at
-        `limit` (a time of the port's clock, in seconds) at the latest, and never once `there` returns False."""
+        `limit` (a time of the port's clock, in seconds) at the latest, and never once `there` returns False. `source`
+        is as in `Unsettled`."""
         self._port = port
         self._calls = calls
         self._waiting = waiting
@@ -44,6 +46,7 @@ class Settling:
         self._limit = limit
         self._there = there
         self._then = then
+        self._source = source
         self._upto: dict[tuple[str, int], int] = {}
         """Last sequence number of each publisher at its first answer, by name and incarnation."""
         self._missing = 0
@@ -60,7 +63,7 @@ class Settling:
             places = {ALL_BROKERS: self._filters}
         self._missing, self._unsettled = 1 + len(places), False
         for place, wanted in places.items():
-            self._calls.call(place, Unsettled(wanted), self._answered, ATTEMPTS)
+            self._calls.call(place, Unsettled(wanted, self._source), self._answered, ATTEMPTS)
         self._one_done()
 
     def _answered(self, outcome: Outcome) -> None:

@@ -159,6 +159,8 @@ class Unsettled(msgspec.Struct, frozen=True, array_like=True, tag=22):
     """To publishers: have all members got your publications so far that match these filters?"""
 
     topic_filters: list[str]
+    source: BrokerRef | None = None
+    """A broker that must also have got those that it missed when it was cut off or stood still."""
 
 
 class Inherit(msgspec.Struct, frozen=True, array_like=True, tag=23):
@@ -299,7 +301,7 @@ class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):
     seq: Number
     """The number of my last publication."""
     lowest: Number
-    """The number of my first matching publication that some member has not acknowledged; 0 if there is none."""
+    """The number of my first matching publication that some member, or `source`, may lack; 0 if there is none."""
 
 
 class Bequeathed(msgspec.Struct, frozen=True, array_like=True, tag=22):

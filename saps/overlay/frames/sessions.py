@@ -148,7 +148,7 @@ class Appended(Frame, tag=71):
 
 
 class Heir(Frame, tag=72):
-    """Between holders: I have declared the owner dead. Answer what you know (`HeirAnswer`)."""
+    """Between holders: I have declared the owner dead. Answer what you know (`HeirAnswer` or `Inherited`)."""
 
     owner: BrokerRef
     log: Number
@@ -162,13 +162,14 @@ class HeirAnswer(Frame, tag=73):
     alive: bool
     """I hear the owner."""
     adopts: bool
-    """I adopt its sessions, or have adopted them."""
+    """I adopt its sessions."""
     commit: Number
     """The last commit of its log that I have; 0 if my copy is not complete."""
 
 
 class Inherited(Frame, tag=74):
-    """Between holders: I have adopted the owner's sessions, and other brokers hold copies. Forget yours."""
+    """Between holders: the owner's sessions have been adopted, and copied as the heir's. Forget your copy. It may
+    answer `Heir`."""
 
     owner: BrokerRef
     log: Number

@@ -26,6 +26,10 @@ class Absent(Protocol):
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
         """Return whether the broker will get this publication from the log."""
 
+    def lacks(self, broker: BrokerRef, topic_filters: list[str]) -> int:
+        """Return the number of the first publication that the broker may still get from the log, if any of these
+        matches a filter; else 0."""
+
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
         """Handle a broker's announcement of an unknown filter, which counts for publications above `seq`."""
 

@@ -40,6 +40,7 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.topics import matches
 
 KEPT = 30.0
 """Seconds for which a lag is kept after a later incarnation was heard, for brokers that adopt the sessions of the
@@ -107,7 +108,7 @@ class CatchUp:
     # ---- the log
 
     def keeping(self) -> bool:
-        """Implement `saps.overlay.missed.absent.Absent`, as the next three methods do."""
+        """Implement `saps.overlay.missed.absent.Absent`, as the next four methods do."""
         return self.log.active
 
     def keep(self, batch: Batch, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]) -> None:
@@ -120,6 +121,14 @@ class CatchUp:
 
     def owes(self, broker: BrokerRef, topic: str, seq: int) -> bool:
         return self.sending.owes(broker, topic, seq)
+
+    def lacks(self, broker: BrokerRef, topic_filters: list[str]) -> int:
+        lag = self.lags.get(broker)
+        if lag is None:
+            return 0
+        last = {topic: seq for topic, (seq, sent) in self.log.topics.items() if broker not in self.log.went_to(sent)}
+        late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq > lag.start}
+        return lag.start + 1 if any(matches(each, topic) for each in topic_filters for topic in late) else 0
 
     def restore(self, found: Iterable[tuple[int, Segment]], wall: float, boot: str = "") -> None:
         """Continue the log of an earlier incarnation. Call this before anything is published.

@@ -21,12 +21,15 @@ class CopiesHere(Protocol):
     def restores(self, client: str) -> bool:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
 
+    def incomplete(self, client: str) -> bool:
+        """Return whether brokers that know the client's session may be starting, together with this one."""
+
 
 class Claiming:
     """A claim that is under way.
 
     `keep` says whether the session itself is wanted; `done` gets the outcome. `rounds` counts the repetitions with a
-    later stamp, `since` is the time of the CONNECT, and `over` says that `done` has been called."""
+    later stamp, `since` is the time when it began, and `over` says that `done` has been called."""
 
     __slots__ = (
         "asked",
@@ -44,7 +47,7 @@ class Claiming:
         "waited",
     )
 
-    def __init__(self, client: str, user: str | None, keep: bool, done: Done) -> None:
+    def __init__(self, client: str, user: str | None, keep: bool, done: Done, since: float) -> None:
         self.client = client
         self.user = user
         self.keep = keep
@@ -61,7 +64,7 @@ class Claiming:
         """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
         self.inheriting = False
         """Whether this broker is adopting the session of a dead broker."""
-        self.since = 0.0
+        self.since = since
         self.waited = False
         """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
 

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from saps.mesh import SessionHost
 from saps.overlay.port import Port
+from saps.overlay.sessions.claiming import Claiming
 
 
 class _Migrations(Protocol):
@@ -36,12 +37,20 @@ class Doubts:
         self._stall = stall
         self._sessions = sessions
         self._looked = port.now
+        self._since = 0.0
+        """Time of the last doubt."""
         self._clients: set[str] = set()
         self.unsure: set[str] = set()
         """Clients of sessions from an earlier incarnation, which may have a later session elsewhere."""
 
     def __contains__(self, client: str) -> bool:
         return client in self._clients or client in self.unsure
+
+    def outdated(self, claiming: Claiming) -> bool:
+        """Return whether a claim began before the last doubt, and note that it begins anew now."""
+        self.look()
+        before, claiming.since = claiming.since, self._port.now
+        return before < self._since
 
     def discard(self, client: str) -> None:
         """End the doubt: the session here is the later one, or has ended."""
@@ -66,5 +75,6 @@ class Doubts:
         self._sessions.sync()
 
     def _doubt(self) -> None:
+        self._since = self._port.now
         if (host := self._sessions.host) is not None:
             self._clients.update(filter(self._sessions.goes_on, host.clients()))

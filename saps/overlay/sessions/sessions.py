@@ -110,8 +110,7 @@ class Sessions:
         if self._alone() and not self.copied.restores(client):
             arrived(Arrival.HERE)
             return
-        claiming = self.claimings[client] = Claiming(client, user, keep, arrived)
-        claiming.since = self._port.now
+        claiming = self.claimings[client] = Claiming(client, user, keep, arrived, self._port.now)
         self.leases[client] = self._stamp(0)
         self._waiting.add(claiming)
         self.notices.claim(client, claiming)
@@ -124,7 +123,7 @@ class Sessions:
         client = lease.client
         if client in self.claimings or self.leases.get(client, -1) > lease.stamp:
             return False
-        claiming = self.claimings[client] = Claiming(client, user, True, arrived)
+        claiming = self.claimings[client] = Claiming(client, user, True, arrived, self._port.now)
         claiming.given = lease
         self.leases[client] = lease.stamp + 1
         self._waiting.add(claiming)
@@ -144,7 +143,7 @@ class Sessions:
             assert self.host is not None
             if self.leases.get(client, -1) > stamp and self.host.birth(client):
                 return None
-            claiming = self.claimings[client] = Claiming(client, user, True, _waits)
+            claiming = self.claimings[client] = Claiming(client, user, True, _waits, self._port.now)
             self.leases[client] = max(self.leases.get(client, 0), stamp + 1)
         elif self.migrations.transfer(client) or not claiming.keep or claiming.branch:
             return None
@@ -165,7 +164,8 @@ class Sessions:
         self.migrations.target.reunite(claiming, self.leases.get(claiming.client, 0))
 
     def await_heir(self, claiming: Claiming) -> bool:
-        """Repeat a claim after `HEIR` seconds: a dead broker had the session, and a holder of copies will adopt it.
+        """Repeat a claim after `HEIR` seconds, as a holder of copies will adopt the session, or a broker that knows the
+        session is starting.
 
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
@@ -287,19 +287,29 @@ class Sessions:
 
     def finish(self, claiming: Claiming, arrival: Arrival) -> None:
         """End a claim with this outcome; a second call does nothing. Older sessions reported meanwhile are dealt
-        with if the session is here."""
-        if not claiming.over:
-            claiming.over = True
-            adopted, claiming.inheriting = claiming.inheriting, False
-            if self.claimings.get(claiming.client) is claiming:
-                del self.claimings[claiming.client]
-            claiming.done(arrival)
-            if arrival in (Arrival.HERE, Arrival.MOVED):
-                self.doubts.discard(claiming.client)
-                for lease in claiming.beside():
-                    self.migrations.offered(lease.broker, claiming.client)
-            if adopted:
-                self.sync_one(claiming.client)
+        with if the session is here.
+
+        A claim that this broker would win by answers from before a doubt is repeated."""
+        client, won = claiming.client, arrival in (Arrival.HERE, Arrival.MOVED)
+        if claiming.over:
+            return
+        if won and self.claimings.get(client) is claiming and self.doubts.outdated(claiming):
+            claiming.inheriting = False
+            claiming.asked.clear()
+            self._waiting.add(claiming)
+            self.notices.claim(client, claiming)
+            return
+        claiming.over = True
+        adopted, claiming.inheriting = claiming.inheriting, False
+        if self.claimings.get(client) is claiming:
+            del self.claimings[client]
+        claiming.done(arrival)
+        if won:
+            self.doubts.discard(client)
+            for lease in claiming.beside():
+                self.migrations.offered(lease.broker, client)
+        if adopted:
+            self.sync_one(client)
 
     # --- what the holders answer ------------------------------------------------------------------------------------
 
@@ -343,12 +353,13 @@ class Sessions:
             others = sorted([*others, *(SessionLease(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(lease.broker != given.broker for lease in others):
             others = sorted([*others, given], key=_age, reverse=True)
-        if not others and self.copied.restores(client) and self.await_heir(claiming):
+        unknown = not others and (self.copied.restores(client) or self.copied.incomplete(client))
+        if unknown and self.await_heir(claiming):
             return
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # a claim made while this one was under way
-                if client in self.doubts.unsure:
+                if client in self.doubts:
                     # The later claim may have missed the session here, unknown to holders then.
                     self.migrations.tell(others[0].broker, client)
                 self.finish(claiming, Arrival.LATER)
@@ -379,8 +390,9 @@ class Sessions:
         others = [lease for lease in others if not self._port.lost(lease.broker)]
         if others and others[0].stamp == mine + 1 and client not in self.doubts.unsure and self.goes_on(client):
             assert self.host is not None  # an heir adopted the session while this broker was declared dead
-            claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits)
-            claiming.branch, claiming.since = True, self._port.now
+            user = self.host.user(client)
+            claiming = self.claimings[client] = Claiming(client, user, True, _waits, self._port.now)
+            claiming.branch = True
             self.leases[client] = self._stamp(others[0].stamp)
             self._waiting.add(claiming)
             self.notices.claim(client, claiming)

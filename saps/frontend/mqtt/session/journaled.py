@@ -79,8 +79,8 @@ class JournaledInflight(dict[int, Copy | None]):
     def __init__(self, copies: Copies) -> None:
         super().__init__()
         self._copies = copies
-        self._entries: dict[int, Entry | int] = {}
-        """By packet identifier: the entry of a copy, or the serial of a PUBREL's row."""
+        self._entries: dict[int, Entry | int | None] = {}
+        """By packet identifier: the entry of a copy, the serial of a PUBREL's row, or None for no row."""
 
     def __setitem__(self, packet_id: int, copy: Copy | None) -> None:
         copies = self._copies
@@ -97,8 +97,22 @@ class JournaledInflight(dict[int, Copy | None]):
         entry = self._entries.pop(packet_id)
         if isinstance(entry, int):
             self._copies.journal.drop(Table.RELEASES, entry, once=True)
-        else:
+        elif entry is not None:
             self._copies.remove(entry)
+
+    def acknowledged(self, packet_ids: Iterable[int]) -> None:
+        """Delete the rows of messages that the client has acknowledged to another broker; they stay in flight here.
+
+        A QoS 2 message leaves the row of a PUBREL, as in `saps.frontend.mqtt.session.window.Window.settle`."""
+        copies = self._copies
+        for packet_id in packet_ids:
+            entry, copy = self._entries[packet_id], self[packet_id]
+            if isinstance(entry, Entry) and copy is not None:
+                copies.remove(entry)
+                self._entries[packet_id] = None
+                if copy[1].qos == 2:
+                    self._entries[packet_id] = serial = copies.journal.number()
+                    copies.journal.put(Table.RELEASES, serial, (serial, copies.number, packet_id))
 
     def update(self, pairs: Iterable[tuple[int, Copy | None]]) -> None:  # type: ignore[override]
         for packet_id, copy in pairs:
@@ -116,7 +130,7 @@ class JournaledInflight(dict[int, Copy | None]):
             entry = self._entries[packet_id]
             if isinstance(entry, int):
                 yield Table.RELEASES, entry, (entry, number, packet_id)
-            elif copy is not None:
+            elif entry is not None and copy is not None:
                 yield from self._copies.rows(entry, copy, packet_id)
 
     def forget(self) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.durable import DurableSession
-from saps.frontend.mqtt.session.journaled import Change
+from saps.frontend.mqtt.session.journaled import Change, JournaledInflight
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
@@ -377,6 +377,8 @@ class SessionMigration:
         for packet_id, copy in inflight.items():
             if session.outbound is None and packet_id not in session.window.inflight:
                 session.window.inflight[packet_id] = copy
+            elif session.outbound is None and copy is not None:  # it keeps its place before what the branch sent later
+                session.window.inflight[session.window.take_id(inflight)] = copy
             elif copy is not None:
                 session.take(*copy)
         if session.outbound is None:  # waiting messages may have been published later
@@ -451,5 +453,7 @@ def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origi
     if found:
         hit("acknowledged to the broker of a branch")
         window.elsewhere = (window.elsewhere or {}) | found
+        if isinstance(window.inflight, JournaledInflight):
+            window.inflight.acknowledged(found)
     if session.outbound is None:
         window.settle()

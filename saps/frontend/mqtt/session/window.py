@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 
 from saps.frontend.mqtt.codec.reasons import ProtocolError
@@ -39,6 +39,12 @@ class Window:
             end = packet_ids[-1] % 0xFFFF + 1
         self.next_id = end
         return packet_ids
+
+    def take_id(self, others: Container[int]) -> int:
+        """Return a packet identifier that is neither in use nor among `others`."""
+        while (packet_id := self.take_ids(1)[0]) in others:
+            pass
+        return packet_id
 
     def _free_ids(self) -> Iterator[int]:
         packet_id = self.next_id

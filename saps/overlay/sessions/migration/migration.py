@@ -5,7 +5,8 @@ The **target**, to which the client has connected, leads. The **source** answers
 1. `TakeOver`: the source closes the client's connection. From now on it only queues messages for the session.
 2. `Pull` of stage 0: the source sends settings and filters, and the target subscribes to the filters. Once the
    subscriptions hold everywhere, the target asks the publishers (`Unsettled`) until members have acknowledged all that
-   was published by then. So earlier publications are at the source, and later ones come to the target.
+   was published by then, and the source has got what it missed. So earlier publications are at the source, and later
+   ones come to the target.
 3. `Pull` of stage 1: the source packs the session's messages. The target asks the publishers once more, so that
    publications that take both ways have come. Both brokers know the origin of each message. The target drops those of
    its own that the source has sent or had passed on before.

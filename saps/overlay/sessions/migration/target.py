@@ -229,7 +229,7 @@ class MigrationTarget:
         """Merge a broker's branch of the client's session into the session here; afterwards the branch ends.
 
         `stamp` is that of the lease here."""
-        claiming = Claiming(client, self._host.user(client), True, _nobody)
+        claiming = Claiming(client, self._host.user(client), True, _nobody, self._port.now)
         claiming.branch = True
         self._next(_Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
 
@@ -432,7 +432,7 @@ class MigrationTarget:
             then()
 
         limit = self._port.now + self._sessions.patience
-        Settling(self._port, self._calls, self._waiting, plain, limit, there, settled)
+        Settling(self._port, self._calls, self._waiting, plain, limit, there, settled, transfer.source)
 
     def _pull_contents(self, transfer: _Transfer) -> None:
         """Pull the contents. The request names the publishers and topics of the messages queued here, so that the

@@ -203,6 +203,7 @@ class Adoption:
             adopted.complete()
             if not self._port.lost(self.owner):  # it is back, with what it has got meanwhile
                 adopted.claiming.offered[self.owner] = None
+                adopted.claiming.asked.discard(self.owner)
             self._sessions.inherited(adopted.claiming)
         self._done()
         self.clients.clear()

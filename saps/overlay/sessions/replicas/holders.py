@@ -188,6 +188,9 @@ class Replicas:
     def _forget_log(self, log: Log) -> None:
         if (copy := self.copies.pop(log, None)) is not None:
             self.shelf.drop(copy)
+            for each in copy.sessions.values() if copy.restored else ():  # reported when this broker joined
+                if each.client not in self._sessions.leases:
+                    self._sessions.withdraw(each.client)
         self._votes.pop(log, None)
 
     def _done(self, log: Log) -> None:
@@ -217,11 +220,14 @@ class Replicas:
 
     def _on_heir(self, sender: BrokerRef, frame: Heir) -> None:
         """Answer another holder: whether this broker hears the owner, whether it adopts, and its last commit (0
-        without a complete copy)."""
+        without a complete copy); or that the sessions have been adopted."""
         log = frame.owner, frame.log
+        if log in self._over:
+            self._port.send(sender, Inherited(*log))
+            return
         copy = self.copies.get(log)
         alive = copy is not None and copy.state is State.FOLLOWING
-        adopts = log in self._over or (copy is not None and copy.state is State.ADOPTING)
+        adopts = copy is not None and copy.state is State.ADOPTING
         commit = copy.commit if copy is not None and copy.whole else 0
         self._port.send(sender, HeirAnswer(*log, alive, adopts, commit))
 
@@ -326,6 +332,11 @@ class Replicas:
     def restores(self, client: str) -> bool:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
         return client in self.restored.clients
+
+    def incomplete(self, client: str) -> bool:
+        """Return whether brokers that know the client's session may be starting, together with this one."""
+        host = self._sessions.host
+        return self.restored.young and host is not None and not host.birth(client)
 
 
 def _at_once(action: Callable[[], None]) -> None:

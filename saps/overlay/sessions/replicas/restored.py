@@ -1,12 +1,14 @@
 """Restored copies: an earlier incarnation of this broker left them in its file, before a loss of power.
 
-1. When this broker has joined, it gives the others `SETTLE` seconds to start, and asks all of them (`Orphans`).
+1. When this broker has joined, it reports the sessions to the session directory, gives the others `SETTLE` seconds to
+   start, and asks all of them (`Orphans`).
 2. An owner that is alive, or restarted with its file, has all that was acknowledged, and so has an heir. Then the copy
    is of no use.
 3. Else the broker whose copy reaches furthest adopts the sessions; of equal ones the first by name. The others ask
    again.
 
-Until then a broker that looks for one of these sessions is told to wait.
+Until then a broker that looks for one of these sessions is told to wait. For `YOUNG` seconds a CONNECT here waits for
+a session that nobody knows: brokers with its copies may be starting, too.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from collections.abc import Callable, Container
 from functools import partial
 
 from saps.marks import hit
-from saps.overlay.frames.calls import Orphaned, Orphans, SessionLease
+from saps.overlay.frames.calls import Claim, Orphaned, Orphans, SessionLease
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.sessions.directory import partition_of, shelf
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.shelf import Shelf
 from saps.overlay.sessions.replicas.states import Event, State, following
@@ -27,7 +30,9 @@ from saps.storage.journal import Journal
 SETTLE = 2.0
 """Seconds that owners have to restart beside this broker. Sessions of a later owner are merged with those here."""
 AGAIN = 1.0
-"""Seconds until all brokers are asked again."""
+"""Seconds until all brokers are asked again, and until an incomplete report is repeated."""
+YOUNG = 5.0
+"""Seconds after its start in which a broker that has been in the mesh before counts other brokers as not started."""
 ROUNDS = 5
 """Number of rounds after which incomplete answers suffice."""
 
@@ -58,6 +63,7 @@ class Restored:
         self._adopt = adopt
         self._done = done
         self._rounds = 0
+        self._young_until = 0.0
         self.clients: set[str] = set()
         """The clients of the restored sessions."""
 
@@ -75,9 +81,31 @@ class Restored:
         return [SessionLease(each.client, me, each.stamp, True) for each in found]
 
     def begin(self) -> None:
-        """Begin to ask about the restored copies, since this broker has joined."""
+        """Begin to report the restored copies and to ask about them, since this broker has joined."""
+        if self._shelf.incarnations:
+            self._young_until = self._port.now + YOUNG
         if self._logs():
             self._port.after(SETTLE, self._ask)
+            for number in {partition_of(client) for client in self.clients}:
+                self._report(number)
+
+    @property
+    def young(self) -> bool:
+        """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
+        return self._port.now < self._young_until
+
+    def _report(self, number: int) -> None:
+        """Report the leases of one partition to its holders, until all have heard of them."""
+        found = ((lease.client, lease.stamp) for lease in self.leases() if partition_of(lease.client) == number)
+        leases = dict(sorted(found))
+
+        def told(outcome: Outcome) -> None:
+            if not outcome.complete:
+                self._port.after(AGAIN, lambda: self._report(number))
+
+        if leases:
+            body = Claim(number, self._port.me, list(leases.items()), [], kept=list(leases))
+            self._calls.call(shelf(number), body, told, 1)
 
     def _logs(self) -> list[Log]:
         """Return the undecided logs, and bring `clients` up to date."""
