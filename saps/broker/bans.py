@@ -79,8 +79,14 @@ class LiveBans:
         """Enforce changed bans, and write them to the file. Return the number of clients disconnected."""
         for ban in bans:
             if ban.broker != self._name:
-                what = "ban lifted elsewhere" if ban.lifted else "ban from elsewhere"
-                self._audit.record(what, who=ban.by or None, source=ban.broker, subject=f"{ban.kind} {ban.name}")
+                self._audit.record(
+                    "ban lifted elsewhere" if ban.lifted else "ban from elsewhere",
+                    who=ban.by or None,
+                    source=ban.broker,
+                    subject=f"{ban.kind} {ban.name}",
+                    after=None if ban.lifted else ban.terms(),
+                    change=ban.at,
+                )
         if self._path is not None:
             self._unwritten = True
             if self._writing is None or self._writing.done():

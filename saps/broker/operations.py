@@ -15,7 +15,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.local.batch import Batch
 from saps.messages import Message
-from saps.operations.audit import AUDIT, Audit, Entry
+from saps.operations.audit import AUDIT, SIGNAL, Audit, Entry
 from saps.operations.audit_io import AuditFile
 from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
@@ -74,10 +74,10 @@ class Operations:
         def done(task: asyncio.Task[bool]) -> None:
             if not task.cancelled() and task.exception() is None:
                 after = self._rules() | {"taken": task.result()}
-                self.audit.record("reload", source="signal", before=before, after=after)
+                self.audit.record("reload", source=SIGNAL, before=before, after=after)
 
         if reloading is None:
-            self.audit.record("reload", source="signal")
+            self.audit.record("reload", source=SIGNAL)
         else:
             reloading.add_done_callback(done)
 

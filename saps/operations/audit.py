@@ -34,6 +34,9 @@ REFUSALS = frozenset(
 LOGIN, REFUSED = "login", "login refused"
 """Values of `Entry.what` for logins; all other values name changes."""
 
+SIGNAL = "signal"
+"""Value of `Entry.source` for what an operator has ordered by a signal."""
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry of the audit log."""
@@ -60,6 +63,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The reason for a refusal."""
     left_out: int = 0
     """Refused logins of the same address that were not written since its last entry."""
+    change: float = 0.0
+    """Time of a change that all brokers record, the same in each of their entries; 0 for other actions."""
 
 
 class AuditList(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,17 @@ class AuditList(msgspec.Struct, frozen=True, kw_only=True):
     """Whether all brokers have answered."""
     entries: list[Entry]
     """The entries, latest first."""
+
+
+def merged(entries: Iterable[Entry], most: int) -> list[Entry]:
+    """Return at most `most` entries of several brokers, latest first. A change that several record is shown once: by
+    the broker that took the request, which alone knows its user's role, or else by one of the others."""
+    shown: dict[object, Entry] = {}
+    for number, entry in enumerate(entries):
+        key = (entry.change, entry.subject) if entry.change else number
+        if key not in shown or entry.role:
+            shown[key] = entry
+    return sorted(shown.values(), key=lambda entry: -entry.at)[:most]
 
 
 class Audit:

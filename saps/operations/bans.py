@@ -58,6 +58,10 @@ class Ban(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the ban is in force at `now`, in seconds since 1970."""
         return not self.lifted and (self.until is None or self.until > now)
 
+    def terms(self) -> dict[str, Any]:
+        """Return what the audit log has of the ban beside its kind, its name and who ordered it."""
+        return {"until": self.until, "reason": self.reason}
+
     def words(self) -> str:
         """Return a description of the ban for the log."""
         return f"the {self.kind} {self.name!r} is banned" + (f": {self.reason}" if self.reason else "")

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 
 import aiomqtt
+import msgspec
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
@@ -93,15 +94,15 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
     assert "'soon' is not of the form 90s" in refusal(await saps("ban", "user", "u", "--for", "soon", *here))
     assert "client, user, address" in refusal(await saps("ban", "host", "x", *here))
     assert "10.0.0" in refusal(await saps("ban", "address", "10.0.0", *here))
-    entries = answer(await saps("audit", "192.0.2", "--json", *here))["entries"]
-    assert [(entry["broker"], entry["what"]) for entry in entries if entry["broker"] == "b0"] == [
-        ("b0", "lift ban"),
-        ("b0", "ban"),
+    elsewhere = ("--web", web(brokers[1]))
+    entries = answer(await saps("audit", "192.0.2", "--json", *elsewhere))["entries"]
+    assert [(entry["broker"], entry["what"]) for entry in entries] == [("b0", "lift ban"), ("b0", "ban")]
+    assert brokers[1].operations is not None
+    at_b1 = [
+        (entry.what, entry.source)
+        for entry in msgspec.convert(brokers[1].operations.audit.latest("", 9, False), list[Entry])
     ]
-    assert {entry["what"] for entry in entries if entry["broker"] == "b1"} == {
-        "ban from elsewhere",
-        "ban lifted elsewhere",
-    }
+    assert at_b1 == [("ban lifted elsewhere", "b0"), ("ban from elsewhere", "b0")]
     listed = (await saps("audit", *here)).stdout
     assert "anonymous (administrator)" in listed
     assert "address 192.0.2.0/24" in listed
@@ -127,3 +128,19 @@ def test_of_a_refused_publication_neither_qos_nor_size_is_said() -> None:
 def test_an_order_by_signal_is_not_said_to_be_anonymous() -> None:
     rows = audit_table([Entry(at=0.0, broker="b1", what="reload", source="signal")], "1 entry")
     assert [str(cell) for cell in rows.columns[1].cells] == ["a signal"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "shown"),
+    [
+        ({"rules": 1, "users": 4}, {"rules": 2, "users": 4, "taken": True}, "rules 1 -> 2; taken yes"),
+        (None, {"until": None, "reason": "scans", "taken": False}, "reason scans"),
+        ({"reason": "scans"}, None, "reason was scans"),
+        ({"reason": "a"}, {"reason": ""}, "reason was a"),
+        (3, 4, "3 -> 4"),
+    ],
+)
+def test_of_a_change_is_shown_what_was_and_what_is(before: object, after: object, shown: str) -> None:
+    rows = audit_table([Entry(at=0.0, broker="b1", what="x", before=before, after=after)], "1 entry", 80)
+    assert [str(cell) for cell in rows.columns[-1].cells] == [shown]
+    assert "at broker" not in [column.header for column in rows.columns]

@@ -11,7 +11,7 @@ import pytest
 
 from saps.frontend.mqtt.codec.packets import V311, Connect
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.operations.audit import KEPT, LINES_AT_ONCE, LOGIN, REFUSED, Audit
+from saps.operations.audit import KEPT, LINES_AT_ONCE, LOGIN, REFUSED, Audit, Entry, merged
 from saps.operations.audit_io import AuditFile
 from tests.frontend.mqtt.bench import Bench, Client
 
@@ -56,6 +56,17 @@ def test_refused_logins_of_one_address_are_bounded_and_counted() -> None:
         audit.record("drain", subject=str(number))
     assert len(audit.latest("", 10 * KEPT, True)) <= KEPT
     assert audit.latest("", 1, False)[0]["subject"] == str(3 * KEPT - 1)
+
+
+def test_a_change_that_all_brokers_record_is_shown_once() -> None:
+    asked = Entry(at=2.2, broker="b1", what="ban", role="administrator", subject="user x", change=2.0)
+    learned = [
+        Entry(at=at, broker=f"b{at}", what="ban from elsewhere", subject="user x", change=2.0) for at in (2.1, 9)
+    ]
+    other = [Entry(at=3, broker="b1", what="drain"), Entry(at=3, broker="b2", what="drain")]
+    assert merged([learned[0], asked, *other, learned[1]], 9) == [*other, asked]
+    assert merged([*other, *learned], 9) == [*other, learned[0]]
+    assert merged(other, 1) == other[:1]
 
 
 def test_the_file_is_only_appended_to_and_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.table import Table
 
 from saps.cli.apps import command_app
-from saps.cli.look.clients import clock
+from saps.cli.look.clients import NARROW, clock
 from saps.cli.look.http_client import WebPort
 from saps.cli.look.options import Json, asks
-from saps.cli.look.tables import console, counted, emit, safe, table
-from saps.operations.audit import KEPT, AuditList, Entry
+from saps.cli.look.tables import WIDE, console, counted, emit, safe, table
+from saps.operations.audit import KEPT, SIGNAL, AuditList, Entry
 
 app = command_app("audit")
 
@@ -37,18 +37,55 @@ def audit(
         return
     missing = "" if found.complete else "; some broker has not answered"
     title = counted(len(found.entries), "entry", "entries")
-    console().print(audit_table(found.entries, f"{title}{missing}"))
+    out = console()
+    out.print(audit_table(found.entries, f"{title}{missing}", out.width))
 
 
-def audit_table(entries: Iterable[Entry], title: str) -> Table:
-    """Return a table with a row for each entry."""
-    shown = table(title, ("when", "who", "from", "at broker", "what", "about", "details"))
+def audit_table(entries: Iterable[Entry], title: str, width: int = WIDE) -> Table:
+    """Return a table with a row for each entry, for a screen of `width` columns."""
+    cells = {name: cell for name, cell in CELLS.items() if width >= NARROW or name != "at broker"}
+    shown = table(title, cells)
     for entry in entries:
-        signal = entry.who is None and entry.source == "signal"
-        who = ("a signal" if signal else entry.who or "anonymous") + (f" ({entry.role})" if entry.role else "")
-        left_out = f"{entry.left_out} more of this address" if entry.left_out else ""
-        change = " -> ".join(msgspec.json.encode(each).decode() for each in (entry.before, entry.after) if each)
-        details = "; ".join(part for part in (entry.reason, change, left_out) if part)
-        texts = (who, "" if signal else entry.source, entry.broker, entry.what, entry.subject, details)
-        shown.add_row(clock(entry.at), *[safe(text) for text in texts])
+        shown.add_row(*[safe(cell(entry)) for cell in cells.values()])
     return shown
+
+
+def _who(entry: Entry) -> str:
+    if entry.source == SIGNAL:
+        return f"a {SIGNAL}"
+    return (entry.who or "anonymous") + (f" ({entry.role})" if entry.role else "")
+
+
+def _details(entry: Entry) -> str:
+    left_out = f"{entry.left_out} more of this address" if entry.left_out else ""
+    return "; ".join(part for part in (entry.reason, *_changes(entry.before, entry.after), left_out) if part)
+
+
+def _changes(before: Any, after: Any) -> Iterator[str]:
+    """Yield what an action has changed, such as ``rules 1 -> 2``. Values that say nothing are left out."""
+    old, new = (each if isinstance(each, dict) else {"": each} for each in (before, after))
+    for name in {**old, **new}:
+        was, now = _value(name, old.get(name)), _value(name, new.get(name))
+        if was != now:
+            yield f"{name} {f'{was} -> {now}' if was and now else now or f'was {was}'}".strip()
+
+
+def _value(name: str, value: Any) -> str:
+    """Return a value as a text, empty for None, False and what is empty."""
+    if value is None or value is False or value == "":
+        return ""
+    if name == "until" and isinstance(value, int | float):
+        return clock(value)
+    if value is True:
+        return "yes"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+CELLS: dict[str, Callable[[Entry], str]] = {
+    "when": lambda entry: clock(entry.at)[: len("2026-01-31 12:00:00")],
+    "who": _who,
+    "from": lambda entry: "" if entry.source == SIGNAL else entry.source,
+    "at broker": lambda entry: entry.broker,
+    "what": lambda entry: f"{entry.what} {entry.subject}",
+    "details": _details,
+}

@@ -8,7 +8,7 @@ from aiohttp import web
 from saps.frontend.web.clients.topics import answer
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.operations.clients import Call
-from saps.operations.audit import AUDIT, KEPT, AuditList, Entry
+from saps.operations.audit import AUDIT, KEPT, AuditList, Entry, merged
 
 
 class AuditRoutes:
@@ -24,6 +24,6 @@ class AuditRoutes:
         most = 100 if limit is None else limit
         answers = await self._call(f"!{AUDIT}", "latest", asked.text("search"), most, asked.flag("logins"))
         values = [value for each in answers if each.error is None for value in each.value]
-        entries = sorted(msgspec.convert(values, list[Entry]), key=lambda entry: -entry.at)
+        entries = merged(msgspec.convert(values, list[Entry]), most)
         complete = answers.complete and all(each.error is None for each in answers)
-        return answer(AuditList(complete=complete, entries=entries[:most]))
+        return answer(AuditList(complete=complete, entries=entries))

@@ -92,8 +92,9 @@ class BanRoutes:
         changed(
             request,
             subject=f"{ban.kind} {ban.name}",
-            before=None if before is None else msgspec.to_builtins(before),
-            after=None if ban.lifted else msgspec.to_builtins(ban),
+            before=None if before is None else before.terms(),
+            after=None if ban.lifted else ban.terms(),
+            change=ban.at,
         )
         complete = answers.complete and not faults
         return answer(Banned(ban=ban, brokers=len(counts), disconnected=sum(counts), complete=complete))

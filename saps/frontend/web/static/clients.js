@@ -2,7 +2,7 @@
 
 import { fill, h } from "/static/dom.js";
 import { Follow } from "/static/follow.js";
-import { bytes, count, duration, plural, rate } from "/static/format.js";
+import { bytes, changes, count, duration, plural, rate } from "/static/format.js";
 import { facts } from "/static/mesh.js";
 import { ask } from "/static/store.js";
 
@@ -32,7 +32,11 @@ export class ClientsView {
     this.rows = h("tbody");
     this.detail = h("div");
     this.follow = new Follow();
-    this.beside = h("div");
+    this.bans = h("div");
+    this.wanted = h("input", { type: "search", placeholder: "Only with this text", "aria-label": "Search who changed what", oninput: () => this.#soon(() => this.ask()) });
+    this.log = h("div");
+    this.audit = h("div", { hidden: true }, h("h3", {}, "Who changed what"), h("div.bar", {}, this.wanted), this.log);
+    this.beside = h("div", {}, this.bans, this.audit);
     this.side = h("aside.side.detail", {}, this.detail, this.beside);
     element.append(h("div.list", {}, h("div.bar", {}, this.search, this.filter, this.state, this.sort, this.total, this.back, this.next),
       h("div.table.tall", { tabindex: "0", role: "region", "aria-label": "Clients" }, h("table", {},
@@ -48,9 +52,9 @@ export class ClientsView {
 
   may(role) { return ROLES.indexOf(this.store.role) >= ROLES.indexOf(role); }
 
-  #soon() {
+  #soon(then = () => this.#anew()) {
     clearTimeout(this.due);
-    this.due = setTimeout(() => this.#anew(), PAUSE);
+    this.due = setTimeout(then, PAUSE);
   }
 
   // Another question: its first page.
@@ -112,7 +116,7 @@ export class ClientsView {
     this.side.classList.add("open");
     this.follow.of({ client });
     fill(this.detail, h("div.head", {}, h("h2", {}, client), this.#closer()));
-    fill(this.beside);
+    this.beside.hidden = true;
     this.changed();
     this.#client().catch(() => {});
     if (this.found) this.#list();
@@ -123,6 +127,7 @@ export class ClientsView {
     this.side.classList.remove("open");
     this.follow.stop();
     fill(this.detail);
+    this.beside.hidden = false;
     this.changed();
     if (this.found) this.#list();
     this.#beside();
@@ -195,15 +200,24 @@ export class ClientsView {
   async #beside() {
     try {
       const { bans } = await ask("/v1/bans");
-      const log = this.may("administrator") ? await ask("/v1/audit?limit=30") : null;
+      const log = this.may("administrator") ? await ask(`/v1/audit?${new URLSearchParams({ search: this.wanted.value, limit: 30 })}`) : null;
       if (this.client) return;
       const lift = async (ban) => { await ask(`/v1/bans/${ban.kind}/${encodeURIComponent(ban.name)}`, "DELETE"); await this.#beside(); };
-      fill(this.beside, h("h2", {}, bans.length ? plural(bans.length, "ban") : "Nobody is banned"),
+      fill(this.bans, h("h2", {}, bans.length ? plural(bans.length, "ban") : "Nobody is banned"),
         h("ul.plain", {}, bans.map((ban) => h("li", {}, h("b", {}, `${ban.kind} ${ban.name}`), h("small", {}, ` ${ban.until ? `until ${when(ban.until)}` : "until lifted"}${ban.by ? `, by ${ban.by}` : ""}${ban.reason ? `: ${ban.reason}` : ""} `),
-          this.may("administrator") ? h("button.small", { onclick: () => lift(ban) }, `Lift`) : null))),
-        log ? [h("h3", {}, "Who changed what"), log.entries.length ? h("ol.plain", {}, log.entries.map((entry) => h("li", {}, h("time", {}, when(entry.at)), " ", h("b", {}, entry.who ?? (entry.source === "signal" ? "a signal" : "anonymous")), ` ${entry.what} `, h("span", {}, entry.subject ?? ""), h("small", {}, ` at ${entry.broker}${entry.source && entry.source !== "signal" ? ` from ${entry.source}` : ""}`)))) : h("p.hint", {}, "Nothing since the brokers started.")] : null);
+          this.may("administrator") ? h("button.small", { onclick: () => lift(ban) }, `Lift`) : null))));
+      this.audit.hidden = !log;
+      fill(this.log, log?.entries.length ? h("ol.plain", {}, log.entries.map(entryLine)) : h("p.hint", {}, this.wanted.value ? "Nothing with this text." : "Nothing since the brokers started."));
     } catch (error) {
-      if (!this.client) fill(this.beside, h("p.warning", {}, error.message));
+      if (!this.client) fill(this.bans, h("p.warning", {}, error.message));
     }
   }
+}
+
+// One change: when, who, from where, what, before and after.
+function entryLine({ at, who, source, broker, what, subject, reason, before, after }) {
+  const signal = source === "signal", from = source && !signal ? ` from ${source}` : "";
+  const details = [reason, ...changes(before, after)].filter(Boolean).join("; ");
+  return h("li", {}, h("time", {}, when(at)), " ", h("b", {}, who ?? (signal ? "a signal" : "anonymous")), ` ${what} `, h("span", {}, subject ?? ""),
+    h("small", {}, ` at ${broker}${from}${details ? `: ${details}` : ""}`));
 }

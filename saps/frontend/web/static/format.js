@@ -50,3 +50,17 @@ export function dpid(value) {
 export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
+
+// What an action has changed, such as "rules 1 → 2", without values that say nothing.
+export function changes(before, after) {
+  const [old, now] = [before, after].map((each) => (each && typeof each === "object" ? each : { "": each }));
+  const text = (name, value) => {
+    if (value === null || value === undefined || value === false || value === "") return "";
+    if (name === "until") return new Date(value * 1000).toLocaleString("en-GB");
+    return value === true ? "yes" : typeof value === "string" ? value : JSON.stringify(value);
+  };
+  return [...new Set([...Object.keys(old), ...Object.keys(now)])].flatMap((name) => {
+    const [was, is] = [text(name, old[name]), text(name, now[name])];
+    return was === is ? [] : [`${name} ${was && is ? `${was} → ${is}` : is || `was ${was}`}`.trim()];
+  });
+}
