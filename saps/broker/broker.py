@@ -37,6 +37,7 @@ from saps.policy.files_io import PolicyFiles
 from saps.runtime import process
 from saps.runtime.compiled import Modules, modules
 from saps.runtime.drain_signals import DRAINING
+from saps.runtime.http_server import without_client
 from saps.runtime.logs import configure_logging
 from saps.runtime.memory import keep_freed
 from saps.runtime.systemd import announce
@@ -342,6 +343,7 @@ def _tell_of_brokers(line: str, warning: bool) -> None:
 
 def _web(broker: Broker, operations: Operations) -> BrokerWeb:
     """Make the Web port. Raises `SettingError` if a token cannot be read."""
+    without_client()
     from saps.broker.web import BrokerWeb  # here: brokers without a Web port do not load aiohttp
 
     topics, node = broker.settings.web.topics, broker.mesh.node

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -14,7 +14,7 @@ import typer
 from saps.runtime.variables import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
-    from saps.config.sources_io import Loaded, Program
+    from saps.config.sources_io import Program
 
 S = TypeVar("S", bound=msgspec.Struct)
 Run = Callable[[S], int]
@@ -43,24 +43,14 @@ def command_group(name: str, says: str) -> typer.Typer:
 def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:
     """Return a decorator that declares a command whose options are the flags of a program's settings.
 
-    The decorated function gets the loaded settings and returns the exit status. A `SettingError`, while loading or from
-    the function, becomes a line on standard error and exit status 2. The line names the setting, where it was set, and
-    the fault.
+    The decorated function gets the loaded settings and returns the exit status; see `saps.cli.flags.serve`.
     """
-    from saps.config.knobs import SettingError
-    from saps.config.sources_io import assigned
+    from saps.cli.flags import Flags, serve
 
     def declare(run: Run[S]) -> Run[S]:
         def command(config: Path | None, assignments: list[str] | None = None, **flags: Any) -> None:
-            loaded: Loaded[S] | None = None
             given = {name: _given(flags[_parameter(name)], program, name) for name in program.options}
-            try:
-                loaded = program.load(given | assigned(assignments or ()), os.environ, config)
-                status = run(loaded.settings)
-            except SettingError as error:
-                typer.echo(f"saps: {loaded.locate(error) if loaded is not None else error}", err=True)
-                raise typer.Exit(2) from None
-            raise typer.Exit(status)
+            raise typer.Exit(serve(program, Flags(given, assignments or (), config), os.environ, run))
 
         command.__doc__ = run.__doc__
         parameters = _parameters(program)
@@ -78,9 +68,9 @@ def _parameter(setting: str) -> str:
 
 def _given(value: Any, program: Program[Any], setting: str) -> Any:
     """Return the value of a flag, as text for a setting that is a list; None if the flag was not given."""
-    if isinstance(value, list):
-        return ",".join(value) if program.knobs[setting].about.split else value
-    return None if value is False else value
+    from saps.cli.flags import joined
+
+    return joined(program, setting, value) if isinstance(value, list) else None if value is False else value
 
 
 def _parameters(program: Program[Any]) -> list[inspect.Parameter]:
@@ -97,6 +87,7 @@ def _parameters(program: Program[Any]) -> list[inspect.Parameter]:
 
 
 def _option(program: Program[Any], setting: str, flag: str) -> inspect.Parameter:
+    from saps.cli.flags import takes_several
     from saps.config.sources_io import kind_of
 
     knob = program.knobs[setting]
@@ -108,7 +99,7 @@ def _option(program: Program[Any], setting: str, flag: str) -> inspect.Parameter
     kind: Any = str | None
     if kind_of(knob) is bool:
         kind = bool
-    elif get_origin(kind_of(knob)) is tuple:
+    elif takes_several(program, setting):
         kind = list[str] | None
     return _keyword(_parameter(setting), Annotated[kind, option], False if kind is bool else None)
 

@@ -6,10 +6,10 @@ standard error names the setting, where it was set, and the fault.
 
 from __future__ import annotations
 
+from saps.cli import run_broker
 from saps.cli.apps import command_app, settings_command
 from saps.config import BrokerSettings
 from saps.config.sources_io import BROKER
-from saps.runtime.loading import Loading
 
 app = command_app("broker")
 
@@ -32,8 +32,4 @@ def broker(settings: BrokerSettings) -> int:
     then the file of `--config`. Repeat `--join` to give several addresses: if no broker there is in a mesh yet, those
     that are starting agree which one begins it.
     """
-    # Here, so that --help does not pay for the broker's imports.
-    with Loading():
-        from saps.broker.broker import run
-
-    return run(settings)
+    return run_broker(settings)

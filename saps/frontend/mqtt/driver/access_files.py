@@ -74,7 +74,8 @@ def read_files(auth: AuthOptions, tls: TlsOptions | None) -> Files:
     keys = _keys(auth.jwt, faults)
     for setting, path in {"auth.jwt.ca_file": auth.jwt.ca_file, "auth.http.ca_file": auth.http.ca_file}.items():
         try:
-            ssl.create_default_context(cafile=path or None)
+            if path:
+                ssl.create_default_context(cafile=path)
         except OSError as error:
             faults.append(AccessFault(setting, f"cannot use {path}: {error.strerror}"))
     token = _read("auth.http.token_file", auth.http.token_file, _first_line, faults) or ""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
+from aiohttp import web
+from aiohttp.client_exceptions import ClientConnectionResetError
+from aiohttp.http import WSCloseCode, WSMsgType
 
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.driver.traffic import Bytes

@@ -13,7 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
 import msgspec
-from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
+from aiohttp import web
+from aiohttp.client_exceptions import ClientConnectionResetError
+from aiohttp.http import WSCloseCode, WSMsgType
 
 from saps.frontend.mqtt.codec.packets import SubscribeEntry
 from saps.frontend.mqtt.codec.reasons import Reason

@@ -11,7 +11,9 @@ import logging
 from typing import Any
 
 import msgspec
-from aiohttp import ClientConnectionResetError, WSCloseCode, WSMsgType, web
+from aiohttp import web
+from aiohttp.client_exceptions import ClientConnectionResetError
+from aiohttp.http import WSCloseCode, WSMsgType
 
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.mesh import Snapshots
