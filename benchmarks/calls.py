@@ -96,12 +96,17 @@ class End:
 
     def flush(self) -> None:
         """Write what waits."""
-        if self.connection.outbound.out:
-            self.connection.outbound.take()
+        if self.connection.output.out:
+            self.connection.output.take()
 
     def receive(self, data: bytes) -> None:
         """One read."""
-        self.broker.act(lambda: self.frontend.turn.received(self.connection, data))
+
+        def read() -> None:
+            self.connection.receive(data)
+            self.frontend.turn.has_read()
+
+        self.broker.act(read)
 
 
 class Scene(Simulation):

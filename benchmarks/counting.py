@@ -42,8 +42,8 @@ class End:
 
     def flush(self) -> None:
         """Write what waits."""
-        if self.connection.outbound.out:
-            self.server.sendall(self.connection.outbound.take())
+        if self.connection.output.out:
+            self.server.sendall(self.connection.output.take())
 
     def turn(self, data: bytes) -> None:
         """The client sends, the broker handles it."""

@@ -105,7 +105,7 @@ class Broker:
         while self._later:
             self._later.pop()()
         if connection.session is None:
-            raise RuntimeError(f"refused: {connection.outbound.take()!r}")
+            raise RuntimeError(f"refused: {connection.output.take()!r}")
         connection.lost()
         self.frontend.turn.flush()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from saps.agents.api import remote
@@ -132,6 +132,13 @@ class SubscriberAgent(Subscriber):
     @property
     def present(self) -> bool:
         return True
+
+    def lost(self, singles: Sequence[Batch], why: str) -> None:
+        """Tell the tracer, if any, that the client does not get these publications, and `why`."""
+        tracer = self.hub.tracer
+        if tracer is not None:
+            for single in singles:
+                tracer.lost(self, single, why)
 
     def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
         """Add or replace a subscription; `done` as for `Hub.subscribe`."""

@@ -51,7 +51,7 @@ def _clients(broker: Parts) -> Iterator[Sample]:
     yield Sample("subscriptions", "Subscriptions of clients here.", found.subscriptions)
     yield Sample("messages_inflight", "Messages sent to clients and not acknowledged.", found.inflight)
     yield Sample("messages_queued", "Messages that wait for clients.", found.queued)
-    yield Sample("queued_bytes", "Bytes kept for slow clients.", frontend.sessions.budget.used)
+    yield Sample("queued_bytes", "Bytes kept for slow clients.", frontend.queued.used)
     yield Sample("retained_messages", "Retained messages known here.", len(hub.retained))
     yield Sample("agents", "User agents: publishers and subscribers.", len(hub.agents))
     latency = Histogram(LATENCY_BOUNDS, hub.statistics.latency, hub.statistics.waited) if hub.statistics else NO_LATENCY

@@ -12,7 +12,7 @@ from saps.agents.api import Answers
 from saps.broker.bans import LiveBans
 from saps.config import SettingError
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.local.batch import Batch
 from saps.messages import Message
 from saps.operations.audit import AUDIT, SIGNAL, Audit, Entry
@@ -101,11 +101,13 @@ class _Witness:
         self._audit = audit
         self._following = following
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: ClientConnection) -> None:
         self._audit.entered(connection)
         self._following.entered(connection)
 
-    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+    def refused(
+        self, connection: ClientConnection, client_id: str, user: str | None, reason: Reason, text: str
+    ) -> None:
         self._audit.refused(connection, client_id, user, reason, text)
         self._following.refused(connection, client_id, user, reason, text)
 

@@ -68,7 +68,7 @@ class BrokerWatch(Watched):
             clients=found.connected,
             sessions=found.connected + found.away,
             subscriptions=found.subscriptions,
-            queued_bytes=frontend.sessions.budget.used,
+            queued_bytes=frontend.queued.used,
             published=hub.published,
             received=hub.received,
             delivered=hub.delivered,

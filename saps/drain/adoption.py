@@ -15,8 +15,8 @@ from typing import Protocol
 
 from saps.drain.values import Offer
 from saps.frontend.mqtt.budget import ENTRY_COST
-from saps.frontend.mqtt.frontend import FOREVER, Frontend
-from saps.frontend.mqtt.session.session import LastWill, Session
+from saps.frontend.mqtt.frontend import Frontend
+from saps.frontend.mqtt.session.session import FOREVER, LastWill, Session
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import SessionLease
 
@@ -45,7 +45,7 @@ class Adopter:
     def adopt(self, offer: Offer) -> str:
         """Begin to adopt a session. Returns an empty text, or the reason for refusing."""
         frontend, migration = self._frontend, self._frontend.sessions.migration
-        limits, budget = frontend.limits, frontend.sessions.budget
+        limits, budget = frontend.limits, frontend.queued
         if migration is None:
             return "sessions do not move here"
         if offer.stamp < 0 or not (offer.remaining >= 0 and 0 <= offer.will_in <= FOREVER):

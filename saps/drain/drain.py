@@ -19,9 +19,9 @@ from saps.drain.agent import DRAIN
 from saps.drain.hosts import Hosts
 from saps.drain.offering import Call, Offering
 from saps.drain.parting import ClientEviction
-from saps.drain.values import Kind, Options, Progress, Stage
+from saps.drain.values import Host, Kind, Options, Progress, Stage
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.orders import Redirect
 from saps.overlay.ring.keys import BrokerRef
@@ -54,7 +54,7 @@ class Drain:
         claims: Claims,
         call: Call,
         *,
-        kind: Callable[[Connection], Kind] = lambda connection: "mqtt",
+        kind: Callable[[ClientConnection], Kind] = lambda connection: "mqtt",
         keys: Callable[[], int] = lambda: 0,
         addresses: Callable[[], set[str]] = set,
         on_empty: Callable[[], None] = lambda: None,
@@ -180,9 +180,7 @@ class Drain:
 
         def answered(answers: Answers) -> None:
             if run is self._run and self.stage in (Stage.DRAINING, Stage.STUCK):
-                self.hosts.learn(
-                    [answer.value for answer in answers if answer.error is None], self._me(), self._addresses()
-                )
+                self.hosts.learn([host for _, host in answers.of(Host)], self._me(), self._addresses())
                 self._direct()
 
         self._call(f"!{DRAIN}", "host", (), answered)

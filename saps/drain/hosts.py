@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 import msgspec
 
@@ -43,17 +42,14 @@ class Hosts:
         """The brokers that have room for sessions."""
         return [host for host in self._hosts if host.room]
 
-    def learn(self, values: Iterable[Any], me: BrokerRef, addresses: Collection[str] = ()) -> None:
-        """Take in the answers of all brokers, None from those that are drained themselves. No client is sent to this
+    def learn(self, hosts: Iterable[Host], me: BrokerRef, addresses: Collection[str] = ()) -> None:
+        """Take in the answers of all brokers that are not drained themselves. No client is sent to this
         broker's own `addresses`, which other brokers behind the same load balancer may share."""
-        found = []
-        for value in values:
-            try:
-                host = msgspec.convert(value, Host)
-            except msgspec.ValidationError:
-                continue
-            if host.broker != me.name:
-                found.append(msgspec.structs.replace(host, mqtt=_address(host.mqtt), mqtts=_address(host.mqtts)))
+        found = [
+            msgspec.structs.replace(host, mqtt=_address(host.mqtt), mqtts=_address(host.mqtts))
+            for host in hosts
+            if host.broker != me.name
+        ]
         self._hosts = sorted(found, key=lambda host: (host.cluster != me.cluster, host.broker))
         self._near = {host.broker for host in found if host.cluster == me.cluster}
         self._given = {}

@@ -122,8 +122,9 @@ class Offering:
         def answered(answers: Answers) -> None:
             if hosts is not self._hosts:
                 return
-            value = answers[0].value if answers and answers[0].error is None else None
-            reasons = value if isinstance(value, list) and len(value) == len(batch) else ["no answer"] * len(batch)
+            reasons = [reason for _, some in answers.of(list[str]) for reason in some]
+            if len(reasons) != len(batch):
+                reasons = ["no answer"] * len(batch)
             for offer, reason in zip(batch, reasons, strict=True):
                 if reason and offer.client in self.moving:
                     hosts.refused(offer.client, host)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saps.agents.api import Answers
 from saps.drain.agent import DRAIN
-from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.session import Session
 from saps.messages import Message
@@ -29,7 +29,7 @@ class ClientEviction:
     def __init__(self, frontend: Frontend, call: Call) -> None:
         self._frontend = frontend
         self._call = call
-        self._queue: deque[Connection] = deque()
+        self._queue: deque[ClientConnection] = deque()
         self._allowed = 0.0
         self.wills: dict[str, tuple[Message, float]] = {}
         """By client: the will, and the time by which the client must be connected elsewhere."""
@@ -50,7 +50,7 @@ class ClientEviction:
             self._allowed -= 1
             self._part(connection, away)
 
-    def _next(self) -> Connection | None:
+    def _next(self) -> ClientConnection | None:
         """Return the next connected client, in rotation, or None."""
         queue = self._queue
         if not queue:
@@ -61,7 +61,7 @@ class ClientEviction:
                 return connection
         return None
 
-    def _part(self, connection: Connection, away: Callable[[str], None]) -> None:
+    def _part(self, connection: ClientConnection, away: Callable[[str], None]) -> None:
         frontend, session = self._frontend, connection.session
         assert session is not None
         assert frontend.orders.redirect is not None
@@ -86,9 +86,7 @@ class ClientEviction:
             del self.wills[client]
 
         def answered(answers: Answers) -> None:
-            found: set[Any] = set()
-            for answer in answers:
-                found.update(answer.value if isinstance(answer.value, list) else ())
+            found = {client for _, clients in answers.of(list[str]) for client in clients}
             for client, will in due.items():
                 if client not in found:
                     self._frontend.hub.bequeath(will)

@@ -13,7 +13,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.local.token_bucket import Buckets
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
 
 AUDIT = "audit"
 """Name of the agent at each broker; it needs no key in the overlay."""
@@ -125,13 +125,15 @@ class Audit:
 
     # ---- logins
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: ClientConnection) -> None:
         """Record the login of a client that has got its session."""
         session = connection.session
         if session is not None:
             self.record(LOGIN, who=session.user, source=connection.peer, subject=session.client_id)
 
-    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+    def refused(
+        self, connection: ClientConnection, client_id: str, user: str | None, reason: Reason, text: str
+    ) -> None:
         """Record a refused connection, if its reason is one of `REFUSALS`."""
         if reason in REFUSALS:
             words = text or reason.name.lower().replace("_", " ")

@@ -15,7 +15,7 @@ from saps.agents.api import remote, repeatable
 from saps.frontend.mqtt.access.filters import meet
 from saps.frontend.mqtt.codec.packets import V5
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.frontend import FOREVER
+from saps.frontend.mqtt.session.session import FOREVER
 from saps.operations.rates import Rate, Rates
 from saps.operations.values import (
     LONGEST,
@@ -33,7 +33,7 @@ from saps.topics import shared
 
 if TYPE_CHECKING:
     from saps.agents.user import Rights
-    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.session.session import Session
     from saps.frontend.mqtt.session.window import Copy
@@ -57,7 +57,7 @@ class ClientsAgent:
         broker: str,
         frontend: Frontend,
         wall: Callable[[], float],
-        transport: Callable[[Connection], str],
+        transport: Callable[[ClientConnection], str],
     ) -> None:
         """`broker`: the broker's name. `wall` returns seconds since 1970. `transport` returns a connection's kind:
         ``TCP``, ``TLS`` or ``Web``."""
@@ -155,7 +155,7 @@ class ClientsAgent:
             delivered_rate=None if rate is None else rate.delivered,
         )
 
-    def _protocol(self, connection: Connection) -> str:
+    def _protocol(self, connection: ClientConnection) -> str:
         return f"MQTT {'5' if connection.outbound.version == V5 else '3.1.1'} over {self._transport(connection)}"
 
     def _client(self, session: Session) -> Client:

@@ -35,7 +35,7 @@ from saps.topics import filter_fault
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
-    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.frontend import Frontend
     from saps.local.batch import Batch
     from saps.local.routes import Route
@@ -138,7 +138,7 @@ class Following:
         frontend.timers.at(follow.until, lambda now: self.end(name))
         session = frontend.sessions.get(client) if client else None
         if session is not None and session.connection is not None:
-            session.connection.tap = self
+            session.connection.output.tap = self
         return self._broker
 
     @repeatable
@@ -160,56 +160,58 @@ class Following:
         if not self._follows and self._frontend.hub.tracer is self:
             self._frontend.hub.tracer, self._inner = self._inner, None
         for connection in self._frontend.connections:
-            if connection.tap is self and not self._of(connection):
-                connection.tap = None
+            if connection.output.tap is self and not self._of(connection.output.client_id):
+                connection.output.tap = None
 
     # ---- connecting clients
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: ClientConnection) -> None:
         """Note that a client has got its session, and tap its connection if a live trace follows its packets."""
-        if self._of(connection):
-            connection.tap = self
-            self._packet(connection, "in", packet="CONNECT", text=f"from {connection.peer}")
+        client_id = connection.output.client_id
+        if self._of(client_id):
+            connection.output.tap = self
+            self._packet(client_id, "in", packet="CONNECT", text=f"from {connection.peer}")
 
-    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+    def refused(
+        self, connection: ClientConnection, client_id: str, user: str | None, reason: Reason, text: str
+    ) -> None:
         """Note that a client was refused."""
         for follow in self._follows.values():
             if follow.client == client_id:
                 why = text or _words(reason)
                 self._note(follow, what="refused", client=client_id, packet="CONNECT", why=why, text=connection.peer)
 
-    def _of(self, connection: Connection) -> list[Follow]:
-        """Return the live traces that follow this connection's packets."""
-        session = connection.session
-        if session is None:
-            return []
-        return [each for each in self._follows.values() if each.client == session.client_id and each.levels is None]
+    def _of(self, client_id: str) -> list[Follow]:
+        """Return the live traces that follow this client's packets."""
+        return [each for each in self._follows.values() if each.client == client_id and each.levels is None]
 
     # ---- packets of a client
 
-    def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
+    def received(self, client_id: str, data: bytes, pos: int, end: int) -> None:
         """Note whole packets from the client, in `data[pos:end]`."""
-        self._packets(connection, "in", data[pos:end])
+        self._packets(client_id, "in", data[pos:end])
 
-    def sent(self, connection: Connection, data: bytes) -> None:
+    def sent(self, client_id: str, data: bytes) -> None:
         """Note whole packets to the client."""
-        self._packets(connection, "out", data)
+        self._packets(client_id, "out", data)
 
-    def _packets(self, connection: Connection, what: str, data: bytes) -> None:
-        pos = 0
+    def _packets(self, client_id: str, what: str, data: bytes) -> None:
+        session = self._frontend.sessions.get(client_id)
+        if session is None or session.outbound is None:
+            return
+        version, pos = session.outbound.version, 0
         while (bounds := fixed_header(data, pos)) is not None and bounds[1] <= len(data):
             body, end = bounds
             try:
-                packet = decode(data[pos], data, body, end, connection.outbound.version)
-                self._packet(connection, what, **_described(packet, PacketType(data[pos] >> 4)))
+                packet = decode(data[pos], data, body, end, version)
+                self._packet(client_id, what, **_described(packet, PacketType(data[pos] >> 4)))
             except MqttError as error:
-                self._packet(connection, what, why=str(error))
+                self._packet(client_id, what, why=str(error))
             pos = end
 
-    def _packet(self, connection: Connection, what: str, **more: Any) -> None:
-        session = connection.session
-        for follow in self._of(connection):
-            self._note(follow, what=what, client=session.client_id if session is not None else "", **more)
+    def _packet(self, client_id: str, what: str, **more: Any) -> None:
+        for follow in self._of(client_id):
+            self._note(follow, what=what, client=client_id, **more)
 
     # ---- the hub's tracer
 

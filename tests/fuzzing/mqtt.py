@@ -13,6 +13,7 @@ from saps.frontend.mqtt.codec.packets import V5, V311, Connect, Packet, Pingreq,
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import MqttError
 from saps.frontend.mqtt.codec.wire import Framer, fixed_header
+from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from tests.frontend.mqtt.bench import Bench, Client
@@ -106,12 +107,13 @@ def check_frontend(frontend: Frontend) -> None:
         assert len(session.subscriptions) <= LIMITS.maximum_subscriptions
         kept += session.queue.bytes
     for connection in frontend.connections:
+        assert isinstance(connection, Connection)
         cutter = connection.publishes._cutter
         assert cutter is None or len(cutter._aliases or ()) <= LIMITS.topic_alias_maximum
         assert connection.outbound._held_count <= LIMITS.maximum_queued
         assert len(connection._framer._partial or b"") <= LIMITS.maximum_packet_size + 5
         kept += connection.outbound._held_bytes
-    assert kept <= frontend.sessions.budget.used <= LIMITS.maximum_queued_total
+    assert kept <= frontend.queued.used <= LIMITS.maximum_queued_total
 
 
 def _actions(data: bytes) -> Iterator[tuple[int, int, bytes]]:

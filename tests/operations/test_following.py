@@ -60,7 +60,7 @@ def test_a_clients_packets_are_told_both_ways_and_decoded() -> None:
     assert (first["packet"], first["text"], first["at"]) == ("CONNECT", "from test", 6000)
     assert "secret" not in str(events)
     eye.following.end("f")
-    assert all(connection.tap is None for connection in eye.bench.connections)
+    assert all(connection.output.tap is None for connection in eye.bench.connections)
     assert eye.following.take("f", {}) is None
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from saps.frontend.mqtt.connection.held import HeldOutput
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.durable import restore
+from saps.frontend.mqtt.session.restore import restore
 from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.frames.base import Frame

@@ -52,7 +52,7 @@ class Bench:
         )
         self.frontend.turn.call_soon = lambda end: mesh.at(mesh.now, lambda: broker.act(end))
         self.frontend.sessions.migration = broker.node.sessions.host = SessionMigration(
-            self.frontend, broker.node.sessions
+            self.frontend, self.frontend.sessions, broker.node.sessions
         )
 
     def deal(self) -> Bench:

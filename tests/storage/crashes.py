@@ -11,7 +11,7 @@ from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.durable import restore
+from saps.frontend.mqtt.session.restore import restore
 from saps.local.hub import Hub
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
@@ -93,7 +93,7 @@ class Wire:
     # ---- the connection's port
 
     def flush(self) -> None:
-        self.down += self.connection.outbound.take()
+        self.down += self.connection.output.take()
         if self.connection.closing:
             self.open = False
 

@@ -49,8 +49,8 @@ class End:
     def resume_reading(self) -> None: ...
 
     def flush(self) -> None:
-        if self.connection.outbound.out:
-            self.writes.append(self.connection.outbound.take())
+        if self.connection.output.out:
+            self.writes.append(self.connection.output.take())
 
 
 @pytest.fixture

@@ -1,26 +1,19 @@
-"""Holds the state that the connections of one MQTT server share: sessions, timers, limits, pending output."""
+"""Joins the parts of one MQTT server's protocol machine: sessions, connections, fairness, operators' orders."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.turn import Turn
-from saps.frontend.mqtt.counts import Counts
+from saps.frontend.mqtt.common import Common
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.fairness import Fairness
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.orders import Orders
 from saps.frontend.mqtt.session.sessions import Sessions
-from saps.frontend.mqtt.timers import Timers
 from saps.local.batch import Batch
 from saps.local.hub import Hub
-from saps.storage.journal import Journal
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
-    from saps.frontend.mqtt.connection.outbound import Outbound
 
 
 class Status(Protocol):
@@ -30,37 +23,7 @@ class Status(Protocol):
         """Return the messages for a new subscription with this filter, like retained messages."""
 
 
-class Storage:
-    """The state of the storage of sessions."""
-
-    __slots__ = ("broken", "journal", "refusal")
-
-    def __init__(self) -> None:
-        self.journal: Journal | None = None
-        """The journal of stored sessions; None without storage."""
-        self.refusal: Reason | None = None
-        """The reason code for requests that need new storage; None while the storage accepts them."""
-        self.broken = False
-        """Whether the storage accepts no changes at all, not even of stored sessions."""
-
-
-class Congestion:
-    """The reasons not to read publishers."""
-
-    __slots__ = ("blocked", "paused")
-
-    def __init__(self) -> None:
-        self.blocked: list[Outbound] = []
-        """Clients that the current input has met and that could not take a message."""
-        self.paused = False
-        """Whether the links to other brokers are congested."""
-
-
-FOREVER = 0xFFFFFFFF
-"""The session expiry interval of a session that never expires (3.1.2.11.2)."""
-
-
-class Frontend:
+class Frontend(Common):
     """The state that all connections share. It does no I/O: the driver supplies clock, random numbers and wake-ups."""
 
     def __init__(
@@ -76,22 +39,11 @@ class Frontend:
         The frontend calls `arm_timer(when)` when the next deadline gets earlier; the driver must call `timers.run` at
         that time. The driver must also set `turn.call_soon`, or call `turn.flush` after input.
         """
-        self.hub = hub
-        self.limits = limits
-        self.clock = clock
-        self.timers = Timers(arm_timer)
-        self.connections: set[Connection] = set()
-        self.gone: Connection | None = None
-        """A closed connection that stands for all connections whose transport is lost."""
-        self.turn = Turn()
-        self.names: dict[bytes, str] = {}
-        """By their bytes: the valid topics that clients have published to (`saps.frontend.mqtt.codec.publish_cut`)."""
-        self.congestion = Congestion()
+        super().__init__(hub, limits, clock, arm_timer)
+        self.connections: set[ClientConnection] = set()
         self.orders = Orders()
-        self.counts = Counts()
-        self.fairness = Fairness(self)
         self.sessions = Sessions(self, rng)
-        self.storage = Storage()
+        self.fairness = Fairness(self, self.connections, self.sessions, self.orders)
         self.status: Status | None = None
         """The ``$SYS`` tree; None without one."""
 

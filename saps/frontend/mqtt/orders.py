@@ -9,13 +9,11 @@ answers a CONNECT with "server unavailable" (3), and closes connections.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import Reason
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 
 ELSEWHERE = frozenset((Reason.USE_ANOTHER_SERVER, Reason.SERVER_MOVED))
 """Reason codes that may have a Server Reference (3.2.2.3.16, 3.14.2.2.5)."""
@@ -28,17 +26,19 @@ class Redirect(NamedTuple):
     """Reason code of a CONNACK."""
     leave_ack: Reason
     """Reason code of a DISCONNECT."""
-    reference: Callable[[Connection], str]
+    reference: Callable[[ClientConnection], str]
     """Returns the Server Reference for a client; empty: none."""
 
 
 class Witness(Protocol):
     """Records logins (`saps.operations.audit`)."""
 
-    def entered(self, connection: Connection) -> None:
+    def entered(self, connection: ClientConnection) -> None:
         """Record that a client has entered its session."""
 
-    def refused(self, connection: Connection, client_id: str, user: str | None, reason: Reason, text: str) -> None:
+    def refused(
+        self, connection: ClientConnection, client_id: str, user: str | None, reason: Reason, text: str
+    ) -> None:
         """Record that the CONNECT of a client was refused. `text` may be empty."""
 
 
@@ -47,16 +47,6 @@ class Bouncer(Protocol):
 
     def banned(self, client: str, user: str | None, address: str) -> str | None:
         """Return why the client is banned, or None if it is not. `address` is its IP address."""
-
-
-class Tap(Protocol):
-    """Follows one client's packets (`saps.operations.following`)."""
-
-    def received(self, connection: Connection, data: bytes, pos: int, end: int) -> None:
-        """Follow the whole packets `data[pos:end]`, which have been handled."""
-
-    def sent(self, connection: Connection, data: bytes) -> None:
-        """Follow whole packets that are about to be written."""
 
 
 class Orders:
@@ -70,11 +60,9 @@ class Orders:
         self.bouncer: Bouncer | None = None
         self.witness: Witness | None = None
 
-
-def elsewhere(connection: Connection, reason: Reason) -> PropertyMap:
-    """Return the properties for a reason code: the Server Reference of the redirect, if there is one."""
-    redirect = connection.frontend.orders.redirect
-    if redirect is None or reason not in ELSEWHERE:
-        return {}
-    reference = redirect.reference(connection)
-    return {Property.SERVER_REFERENCE: reference} if reference else {}
+    def elsewhere(self, connection: ClientConnection, reason: Reason) -> PropertyMap:
+        """Return the properties for a reason code: the Server Reference of the redirect, if there is one."""
+        if self.redirect is None or reason not in ELSEWHERE:
+            return {}
+        reference = self.redirect.reference(connection)
+        return {Property.SERVER_REFERENCE: reference} if reference else {}

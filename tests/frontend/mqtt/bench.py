@@ -22,6 +22,7 @@ from saps.frontend.mqtt.codec.packets import (
     Will,
 )
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
@@ -73,7 +74,7 @@ class Bench:
         return self.frontend.sessions
 
     @property
-    def connections(self) -> Collection[Connection]:
+    def connections(self) -> Collection[ClientConnection]:
         return self.frontend.connections
 
     def flush(self) -> None:
@@ -148,7 +149,7 @@ class Client:
         self.packets += self._reader.feed(data)
 
     def flush(self) -> None:
-        self.write(self.connection.outbound.take())
+        self.write(self.connection.output.take())
         self.closed = self.connection.closing
 
     # ---- the client

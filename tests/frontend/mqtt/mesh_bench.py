@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.session import Session
@@ -74,7 +74,7 @@ class MeshBench(Bench):
         return ChainMap(*(bench.frontend.sessions for bench in self._benches))
 
     @property
-    def connections(self) -> list[Connection]:
+    def connections(self) -> list[ClientConnection]:
         return [connection for bench in self._benches for connection in bench.frontend.connections]
 
     def __getattr__(self, name: str) -> Any:

@@ -219,7 +219,7 @@ def test_who_wants_the_same_part_gets_it_in_one_piece() -> None:
     some.subscribe("z/x")
     parts: dict[str, list[bytes]] = {}
     for name, client in (("every", every), ("some", some)):
-        client.flush = lambda n=name, c=client: parts.update({n: c.connection.outbound.out[:]})  # type: ignore
+        client.flush = lambda n=name, c=client: parts.update({n: c.connection.output.out[:]})  # type: ignore
     packets = [encode(Publish(topic, b"x"), V5) for topic in ["a/x", "z/x", "c/x", "z/x"]]
     publisher.send_bytes(b"".join(packets))
     assert parts == {"every": [b"".join(packets)], "some": [packets[1] + packets[3]]}

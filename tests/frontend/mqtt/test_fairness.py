@@ -229,4 +229,4 @@ def test_clients_that_come_and_go_leave_no_objects_behind() -> None:
         round_of(number)
     assert (live(Connection), live(Session)) == before
     assert not bench.hub.index
-    assert not bench.frontend.fairness._idle
+    assert not bench.frontend.sessions._idle

@@ -169,7 +169,7 @@ def test_a_slow_client_without_a_session_to_keep_leaves_nothing() -> None:
         publisher.publish("a", b"x", qos=1, packet_id=number)
     bench.advance(0)
     assert "s" not in bench.sessions
-    assert bench.frontend.sessions.budget.used == 0
+    assert bench.frontend.queued.used == 0
     assert bench.frontend.counts.dropped == 6
 
 
@@ -226,12 +226,12 @@ def test_what_slow_clients_keep_is_bounded_whatever_happens(
             assert payload == session.queue.bytes <= 1000
             assert sum(len(packets) for packets, _ in held) <= 1000
             kept += payload + sum(len(packets) for packets, _ in held) + ENTRY_COST * (len(waiting) + len(held))
-        assert kept == bench.frontend.sessions.budget.used <= 2000
+        assert kept == bench.frontend.queued.used <= 2000
     for client in clients:
         client.lose()
     bench.advance(1000)
     assert list(bench.sessions) == ["p"]
-    assert bench.frontend.sessions.budget.used == 0
+    assert bench.frontend.queued.used == 0
 
 
 # ---- retained messages for a slow client

@@ -128,7 +128,7 @@ async def test_a_client_that_does_not_read_is_held_to_the_limits_and_does_not_sl
                 while "slow" in server.frontend.sessions:
                     await fast.send_bytes(b"\xc0\0")
                     await packets(1)
-            assert server.frontend.sessions.budget.used == 0
+            assert server.frontend.queued.used == 0
 
 
 async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
@@ -138,7 +138,7 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
         async with session.ws_connect(f"ws://{host}:{port}/mqtt", protocols=("mqtt",)) as deaf:
             await deaf.send_bytes(encode(Connect("deaf"), V5) + encode(Subscribe(1, [SubscribeEntry("a")]), V5))
             async with asyncio.timeout(PATIENCE):
-                while not server.frontend.sessions.budget.used:
+                while not server.frontend.queued.used:
                     server.hub.publish(Batch.of(Message("a", bytes(1 << 20))))
                     server.frontend.turn.flush()
                     await asyncio.sleep(0)

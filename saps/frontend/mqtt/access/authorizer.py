@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from saps.agents.user import Rights
 from saps.frontend.mqtt.codec.packets import Connect
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
-
 
 Found = Callable[[ProtocolError | None], None]
 """Callback of `Authorizer.identify`: gets the reason for refusing the client, or None if the client is let in."""
@@ -59,11 +55,15 @@ class Authorizer(Protocol):
     def left(self) -> float:
         """Seconds until the client's login ends."""
 
-    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
-        """Return the client's rights, or None for all rights. Raises `ProtocolError` if it may not use this session."""
+    def authorise(self, client_id: str, owner: str | None) -> Rights | None:
+        """Return the client's rights, or None for all rights.
 
-    def refused(self, connection: Connection, topics: list[str]) -> None:
-        """Report that the client has published to these topics without the right to."""
+        `owner`: the user of its session; its own user if it has no session. Raises `ProtocolError` if the client may
+        not use the session.
+        """
+
+    def refused(self, label: str, topics: list[str]) -> None:
+        """Report that the client, called `label` in log lines, has published to these topics without the right to."""
 
 
 class Anybody:
@@ -81,10 +81,10 @@ class Anybody:
     def prove(self, method: str, data: bytes, named: str | None, first: bool) -> Proof:
         raise ProtocolError(f"there is no authentication method {method!r}", Reason.BAD_AUTHENTICATION_METHOD)
 
-    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
+    def authorise(self, client_id: str, owner: str | None) -> Rights | None:
         return None
 
-    def refused(self, connection: Connection, topics: list[str]) -> None:
+    def refused(self, label: str, topics: list[str]) -> None:
         """Ignore the refusal: without rights only topics of the broker itself are refused."""
 
 

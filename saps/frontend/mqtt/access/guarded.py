@@ -14,7 +14,6 @@ from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.access.logins.scram import Exchange
-    from saps.frontend.mqtt.connection.connection import Connection
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +72,13 @@ class GuardedAuthorizer:
         """The client's address."""
         return self._origin.host
 
-    def authorise(self, connection: Connection, client_id: str) -> Rights | None:
-        session = connection.frontend.sessions.get(client_id)
-        if session is not None and session.user != self.user:
+    def authorise(self, client_id: str, owner: str | None) -> Rights | None:
+        if owner != self.user:
             raise ProtocolError(f"the session of {client_id!r} is another user's", Reason.NOT_AUTHORIZED)
         return self._guard.rights(self.admission, client_id, self.host)
 
-    def refused(self, connection: Connection, topics: list[str]) -> None:
+    def refused(self, label: str, topics: list[str]) -> None:
         self._guard.counts.publications += len(topics)
         if not self._told:
             self._told = True
-            logger.warning(
-                "MQTT client %s may not publish to %r (logged once a connection)", connection.label, topics[0]
-            )
+            logger.warning("MQTT client %s may not publish to %r (logged once a connection)", label, topics[0])

@@ -23,9 +23,7 @@ from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
 from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.connection.asking import Asking
-from saps.frontend.mqtt.frontend import FOREVER
-from saps.frontend.mqtt.orders import elsewhere
-from saps.frontend.mqtt.session.session import LastWill
+from saps.frontend.mqtt.session.session import FOREVER, LastWill
 from saps.mesh import Arrival
 from saps.messages import Message
 from saps.topics import topic_fault
@@ -177,7 +175,7 @@ class Opening:
         expiry = _requested_expiry(packet)
         _check_banned(connection, client_id, connection.user)
         frontend.fairness.admit(client_id, keeps=expiry > 0 or not packet.clean_start)
-        rights = connection.authorizer.authorise(connection, client_id)
+        rights = self._authorise(client_id)
         if (
             expiry
             and frontend.storage.refusal is not None
@@ -185,21 +183,26 @@ class Opening:
         ):
             raise ProtocolError("its session cannot be stored", frontend.storage.refusal)
         self.accepted = True
+        connection.keep_alive.stop()
         greeting = Greeting(
             client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry, self._proof)
         )
         self._check_will(packet, greeting, Asking(frontend.timers, frontend.clock, "publish"))
+
+    def _authorise(self, client_id: str) -> Rights | None:
+        connection = self._connection
+        session = connection.frontend.sessions.get(client_id)
+        return connection.authorizer.authorise(client_id, connection.user if session is None else session.user)
 
     def _check_will(self, packet: Connect, greeting: Greeting, asking: Asking) -> None:
         """Go on with the session if the client may publish its will, or wait for the decision.
 
         Raises `ProtocolError` if the client may not publish the will.
         """
-        connection, will, rights = self._connection, greeting.will, greeting.rights
+        will, rights = greeting.will, greeting.rights
 
         def check_again() -> None:
-            now = connection.authorizer.authorise(connection, greeting.client_id)
-            self._check_will(packet, greeting._replace(rights=now), asking)
+            self._check_will(packet, greeting._replace(rights=self._authorise(greeting.client_id)), asking)
 
         if will is not None and rights is not None:
             topic = will.message.topic
@@ -333,13 +336,13 @@ def refuse_level(connection: Connection, reason: Reason, level: int) -> None:
     if level >= V5:
         allowed = reason if reason in CONNACK_REASONS else Reason.UNSPECIFIED_ERROR
         room = connection.outbound.maximum_packet_size
-        for properties in (elsewhere(connection, reason), {}):
+        for properties in (connection.frontend.orders.elsewhere(connection, reason), {}):
             packet = encode(Connack(False, allowed, properties), V5)
             if not room or len(packet) <= room:
-                connection.outbound.write(packet)
+                connection.output.write(packet)
                 return
     elif reason in RETURN_CODES_311:
-        connection.outbound.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
+        connection.output.write(encode(Connack(False, RETURN_CODES_311[reason]), V311))
 
 
 def _adopt_limits(connection: Connection, packet: Connect) -> None:
@@ -351,7 +354,7 @@ def _adopt_limits(connection: Connection, packet: Connect) -> None:
     if outbound.maximum_packet_size > limits.maximum_packet_size + HEADROOM:
         outbound.maximum_packet_size = 0
     connection.keep_alive.interval = _keep_alive(limits, packet) * KEEP_ALIVE_GRACE
-    connection.publishes.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
+    connection.output.tell_problems = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
 
 
 def _requested_expiry(packet: Connect) -> int:

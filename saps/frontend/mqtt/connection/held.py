@@ -1,6 +1,6 @@
 """Holds output until the journal is on disk, because an acknowledgement is a promise (MQTT 5.0, section 4.3).
 
-Held output stays in its connection's `out`, so later output queues behind it. QoS 0 publications and PINGRESP promise
+Held packets stay in `Output.out`, so later output queues behind it. QoS 0 publications and PINGRESP promise
 nothing. Output that consists of them alone is never held.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.output import Output
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
     from saps.storage.commits import Commits
     from saps.storage.error import StorageFault
 
@@ -29,30 +29,30 @@ class HeldOutput:
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
-        self._waiting: set[Connection] = set()
+        self._waiting: set[Output] = set()
         """Connections held since the last `cut`, with all of their output."""
-        self._staged: dict[Connection, list[bytes]] = {}
+        self._staged: dict[Output, list[bytes]] = {}
         """By connection: the packets that wait for the running commit. Meanwhile `out` begins with an empty packet."""
 
-    def holds(self, connection: Connection) -> bool:
+    def holds(self, output: Output) -> bool:
         """Return whether the connection's output must wait. If so, this object will flush it.
 
         Closes the connection of a stored session if the storage is broken.
         """
-        if connection in self._staged or connection in self._waiting:
+        if output in self._staged or output in self._waiting:
             return True
         if (
             not self._commits.pending
-            or connection.session is None
-            or all(not packet or packet[0] in _FREE for packet in connection.outbound.out)
+            or output.queue is None
+            or all(not packet or packet[0] in _FREE for packet in output.out)
         ):
             return False
         storage_fault = self._commits.health.fault
         if storage_fault is not None and storage_fault.broken:
-            if connection.session.stored:
-                _close(connection, storage_fault)
+            if output.queue.stored:
+                _close(output, storage_fault)
             return False
-        self._waiting.add(connection)
+        self._waiting.add(output)
         return True
 
     def end_turn(self) -> None:
@@ -61,21 +61,21 @@ class HeldOutput:
 
     def cut(self) -> None:
         waiting, self._waiting = self._waiting, set()
-        for connection in waiting:
-            self._staged.setdefault(connection, []).extend(connection.outbound.out)
-            connection.outbound.out[:] = [b""]
+        for output in waiting:
+            self._staged.setdefault(output, []).extend(output.out)
+            output.out[:] = [b""]
 
     def release(self) -> None:
         staged, self._staged = self._staged, {}
-        for connection, packets in staged.items():
-            out = connection.outbound.out
+        for output, packets in staged.items():
+            out = output.out
             later = out[1:]
-            waits = bool(later) and self.holds(connection)
-            if waits and connection.closing:  # the first write would close the transport: keep all of it together
+            waits = bool(later) and self.holds(output)
+            if waits and output.closing:  # the first write would close the transport: keep all of it together
                 out[:] = packets + later
                 continue
             out[:] = packets if waits else packets + later
-            connection.port.flush()
+            output.port.flush()
             if waits:
                 out.extend(later)
 
@@ -83,13 +83,13 @@ class HeldOutput:
         """Close the held connections without their output, whose promises the storage cannot keep."""
         held = [*self._staged, *self._waiting]
         self._staged, self._waiting = {}, set()
-        for connection in held:
-            connection.outbound.out.clear()
-            _close(connection, storage_fault)
+        for output in held:
+            output.out.clear()
+            _close(output, storage_fault)
 
 
-def _close(connection: Connection, storage_fault: StorageFault) -> None:
-    connection.outbound.out.clear()
-    if connection.closing:
-        connection.frontend.turn.wake(connection)
-    connection.close(reason_of(storage_fault), "what it was to be told cannot be stored")
+def _close(output: Output, storage_fault: StorageFault) -> None:
+    output.out.clear()
+    if output.closing:
+        output.wake()
+    output.owner.close(reason_of(storage_fault), "what it was to be told cannot be stored")

@@ -7,63 +7,53 @@ until its login ends.
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.common import Common
+from saps.frontend.mqtt.connection.flow_control import FlowControl
 from saps.frontend.mqtt.timers import Timer
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
 
 
 class KeepAlive:
     """Closes one connection when its client is silent for too long, or its login ends."""
 
-    __slots__ = ("_connection", "_end", "_timer", "heard", "interval")
+    __slots__ = ("_common", "_end", "_flow", "_timer", "interval")
 
-    def __init__(self, connection: Connection) -> None:
-        frontend = connection.frontend
-        self._connection = connection
-        self.heard = frontend.clock()
-        """Time of the client's last input, or when reading resumed, in seconds on the frontend's clock."""
+    def __init__(self, common: Common, flow: FlowControl) -> None:
+        self._common = common
+        self._flow = flow
         self.interval = 0.0
         """Seconds without a packet after which the client is lost; 0: never."""
-        self._timer = frontend.timers.at(self.heard + frontend.limits.connect_timeout, self._check)
+        self._timer: Timer | None = common.timers.at(flow.heard + common.limits.connect_timeout, self._late)
         self._end: Timer | None = None
 
-    def begin(self) -> None:
-        """Begin to watch the interval and the end of the login, once the client has its session."""
+    def begin(self, left: float) -> None:
+        """Begin to watch the interval and the end of the login, `left` seconds from now."""
         self.stop()
-        timers = self._connection.frontend.timers
+        timers = self._common.timers
         if self.interval:
-            self._timer = timers.at(self.heard + self.interval, self._check)
-        left: float = self._connection.authorizer.left
+            self._timer = timers.at(self._flow.heard + self.interval, self._check)
         if left < inf:
-            self._end = timers.at(self._connection.frontend.clock() + left, self._over)
+            self._end = timers.at(self._common.clock() + left, self._over)
 
     def stop(self) -> None:
-        """Stop the timers. Call this when the connection ends."""
-        timers = self._connection.frontend.timers
+        """Stop the timers. Call this when a CONNECT is accepted, and when the connection ends."""
+        timers = self._common.timers
         timers.cancel(self._timer)
         timers.cancel(self._end)
 
-    def release(self, gone: Connection) -> None:
-        """Refer to `gone` instead of the connection, which has ended."""
-        self._connection = gone
+    def _close(self, reason: Reason, text: str) -> None:
+        self._flow.output.owner.close(reason, text)
+
+    def _late(self, now: float) -> None:
+        self._close(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
 
     def _over(self, now: float) -> None:
-        self._connection.close(Reason.NOT_AUTHORIZED, "its login has ended")
+        self._close(Reason.NOT_AUTHORIZED, "its login has ended")
 
     def _check(self, now: float) -> None:
-        connection = self._connection
-        if connection.closing:
-            return
-        if connection.opening is not None:
-            if not connection.opening.accepted:
-                connection.close(Reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-            return
-        due = (self.heard if connection.flow.reading else now) + self.interval
+        due = (self._flow.heard if self._flow.reading else now) + self.interval
         if due <= now:
-            connection.close(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive timeout")
+            self._close(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive timeout")
         else:
-            self._timer = connection.frontend.timers.at(due, self._check)
+            self._timer = self._common.timers.at(due, self._check)

@@ -51,7 +51,7 @@ def _pubcomp(connection: Connection, session: Session, packet: Ack) -> None:
 
 
 def _subscribe(connection: Connection, session: Session, packet: Subscribe) -> None:
-    Grants(connection, session, packet).start()
+    Grants(connection.frontend, connection, session, packet).start()
 
 
 def _unsubscribe(connection: Connection, session: Session, packet: Unsubscribe) -> None:

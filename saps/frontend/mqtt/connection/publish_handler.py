@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from saps.agents.user import Asker
+from saps.frontend.mqtt.access.authorizer import Authorizer
 from saps.frontend.mqtt.codec.packets import V5, Ack, PacketType
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.publish_cut import Cut, Cutter
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
+from saps.frontend.mqtt.common import Common
 from saps.frontend.mqtt.connection.asking import Asking
+from saps.frontend.mqtt.connection.flow_control import FlowControl
+from saps.frontend.mqtt.connection.outbound import Outbound
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.local.batch import MOST, Batch
 from saps.local.hub import NOT_PUBLISHED
-from saps.messages import REFUSED, Properties, Reached
-
-if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
+from saps.messages import REFUSED, Reached
 
 TELL = "saps-reached"
 """User property of a publication that asks for its number of subscribers, and of the PUBACK or PUBREC that answers."""
@@ -32,19 +32,13 @@ _HEADS = {1: 0x40, 2: 0x50}
 class PublishHandler:
     """Publishes for one client, and acknowledges its publications."""
 
-    __slots__ = (
-        "_asking",
-        "_connection",
-        "_cutter",
-        "_waiting",
-        "begun",
-        "ordinary",
-        "tell_problems",
-        "tell_reached",
-    )
+    __slots__ = ("_asking", "_authorizer", "_common", "_cutter", "_flow", "_outbound", "_waiting", "begun")
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, common: Common, outbound: Outbound, flow: FlowControl, authorizer: Authorizer) -> None:
+        self._common = common
+        self._outbound = outbound
+        self._flow = flow
+        self._authorizer = authorizer
         self._cutter: Cutter | None = None
         self._asking: Asking | None = None
         """Settles the rights to each topic, if the client's rights have an asker."""
@@ -52,35 +46,18 @@ class PublishHandler:
         """Publications that wait for their rights. Their end is relative to their beginning."""
         self.begun: set[int] = set()
         """QoS 2 packet identifiers that arrived on this connection and are not released yet."""
-        self.ordinary = False
-        """Whether the client has published to topics without priority, where the hub has priorities."""
-        self.tell_problems = True
-        """Whether answers may carry user properties (Request Problem Information, 3.1.2.11.7)."""
-        self.tell_reached = False
-        """Whether every answer to QoS 1 and 2 has the numbers of subscribers and brokers, even without `TELL`."""
 
-    def release(self, gone: Connection) -> None:
-        """Refer to `gone` instead of the connection, which has ended. The mesh may still confirm publications."""
-        self._connection = gone
+    def stop(self) -> None:
+        """Ask no more about rights. Call this when the connection ends; the mesh may still confirm publications."""
         if self._asking is not None:
             self._asking.stop()
 
-    @property
-    def holdable(self) -> bool:
-        """Whether congested links stop reading the client: it publishes, and not only to priority topics."""
-        session = self._connection.session
-        if session is None or not session.publisher.published:
-            return False
-        return self.ordinary or session.hub.priorities is None
-
-    def handle(self, data: bytes, pos: int) -> int:
+    def handle(self, session: Session, data: bytes, pos: int) -> int:
         """Publish the packets from the PUBLISH at `pos` on that form one batch, as many as fit at once.
 
         Returns the position of their end, or `pos` if the first is incomplete or has to wait. Raises `MqttError`.
         """
-        connection, cutter = self._connection, self._cutter or self._begin()
-        session = connection.session
-        assert session is not None
+        cutter, flow = self._cutter or self._begin(), self._flow
         most = self._room(session) if data[pos] & 0x06 else MOST
         rights = session.rights
         asker = None if rights is None else rights.asker
@@ -93,8 +70,8 @@ class PublishHandler:
             self._publish_acknowledged(session, batch, packet_ids, again=bool(data[pos] & 0x08))
         elif NOT_PUBLISHED in (matched := session.hub.publish(batch, session)):
             self._refuse(batch, matched)
-        if session.hub.priorities is not None and not self.ordinary:
-            self.ordinary = not all(map(session.hub.priorities.urgent, batch.topics))
+        if session.hub.priorities is not None and not flow.ordinary:
+            flow.ordinary = not all(map(session.hub.priorities.urgent, batch.topics))
         return end
 
     def _settled(self, asker: Asker, cutter: Cutter, data: bytes, pos: int, most: int) -> Cut | None:
@@ -103,37 +80,36 @@ class PublishHandler:
         Returns None until then, and the client is not read. The cut publications are kept meanwhile: to cut them again
         would apply their topic aliases twice.
         """
-        connection, asking = self._connection, self._asking
+        asking, flow = self._asking, self._flow
         if asking is None:
-            asking = self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "publish")
+            asking = self._asking = Asking(self._common.timers, self._common.clock, "publish")
         cut = self._waiting
         if cut is None:
             cut = cutter.cut(data, pos, most)
             if cut is None:
                 return None
             cut = cut[0], cut[1], cut[2] - pos
-        if not asking.settled(asker, cut[0].topics, connection.flow.finished):
-            self._waiting, connection.flow.busy = cut, True
+        if not asking.settled(asker, cut[0].topics, flow.finished):
+            self._waiting, flow.busy = cut, True
             return None
         self._waiting = None
         return cut[0], cut[1], pos + cut[2]
 
     def _begin(self) -> Cutter:
-        frontend = self._connection.frontend
-        limits = frontend.limits
+        limits = self._common.limits
         cutter = self._cutter = Cutter(
-            self._connection.outbound.version,
+            self._outbound.version,
             limits.maximum_packet_size,
             limits.topic_alias_maximum,
             limits.maximum_topic_levels,
-            frontend.names,
+            self._common.names,
         )
         return cutter
 
     def _refuse(self, batch: Batch, matched: Sequence[int]) -> None:
         """Report the publications that the hub has refused because the client may not publish them."""
         refused = [batch.topics[number] for number in batch.which if matched[number] == NOT_PUBLISHED]
-        self._connection.authorizer.refused(self._connection, refused)
+        self._authorizer.refused(self._outbound.output.owner.label, refused)
 
     # ---- QoS 1 and 2
 
@@ -142,21 +118,20 @@ class PublishHandler:
 
         They must fit the client's receive maximum (3.3.4), and half of a subscriber's queue.
         """
-        limits = self._connection.frontend.limits
+        limits = self._common.limits
         room = max(1, min(MOST, limits.maximum_queued // 2))
-        if self._connection.outbound.version == V5:
+        if self._outbound.version == V5:
             room = max(1, min(room, limits.receive_maximum - self._under_way(session)))
         return room
 
     def _under_way(self, session: Session) -> int:
         """Return the number of unacknowledged publications with QoS 1 and 2."""
-        return self._connection.flow.awaiting + len(session.incoming or ())
+        return self._flow.awaiting + len(session.incoming or ())
 
     def _publish_acknowledged(
         self, session: Session, batch: Batch, packet_ids: Sequence[bytes], *, again: bool
     ) -> None:
-        connection, flow = self._connection, self._connection.flow
-        limits, is_v5 = connection.frontend.limits, connection.outbound.version == V5
+        flow, limits, is_v5 = self._flow, self._common.limits, self._outbound.version == V5
         if batch.qos == 2:
             new = self._new(session, batch, packet_ids, again)
             if not new:
@@ -164,11 +139,11 @@ class PublishHandler:
             batch, packet_ids = batch.select(new), [packet_ids[index] for index in new]
         if is_v5 and self._under_way(session) >= limits.receive_maximum:
             raise ProtocolError("more publications than the receive maximum", Reason.RECEIVE_MAXIMUM_EXCEEDED)
-        if (refusal := connection.frontend.storage.refusal) is not None:
+        if (refusal := self._common.storage.refusal) is not None:
             if not is_v5:
                 raise ProtocolError("its publication cannot be stored", refusal)
             for packet_id in packet_ids:
-                self._answer(packet_id, batch.qos, refusal)
+                _answer(self._outbound, packet_id, batch.qos, refusal)
             return
         if batch.qos == 2:
             incoming = session.incoming
@@ -187,19 +162,19 @@ class PublishHandler:
 
     def _confirmed(self, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """Acknowledge a batch with QoS 1 that the mesh has confirmed."""
-        connection = self._connection
-        connection.flow.awaiting -= len(packet_ids)
-        if connection.closing:
+        flow = self._flow
+        flow.awaiting -= len(packet_ids)
+        if flow.output.closing:
             return
-        if self._asks(batch):
+        if _asks(self._outbound, batch):
             for single, number, packet_id in zip(batch.singles, batch.which, packet_ids, strict=True):
-                self._tell(single, packet_id, reached[number])
+                _tell(self._outbound, single, packet_id, reached[number])
         elif len(reached) == 1:
-            self._acknowledge(1, packet_ids, reached[0])
+            _acknowledge(self._outbound, 1, packet_ids, reached[0])
         else:
             self._acknowledge_alike(batch.which, packet_ids, reached)
-        if not connection.flow.reading:
-            connection.flow.update()
+        if not flow.reading:
+            flow.update()
 
     def _acknowledge_alike(self, which: Sequence[int], packet_ids: Sequence[bytes], reached: Sequence[Reached]) -> None:
         """Send PUBACKs for publications to several topics; consecutive ones with equal answers are sent together."""
@@ -207,7 +182,7 @@ class PublishHandler:
         begin = 0
         for _, alike in groupby(which, key=answers.__getitem__):
             numbers = list(alike)
-            self._acknowledge(1, packet_ids[begin : begin + len(numbers)], reached[numbers[0]])
+            _acknowledge(self._outbound, 1, packet_ids[begin : begin + len(numbers)], reached[numbers[0]])
             begin += len(numbers)
 
     # ---- QoS 2
@@ -228,7 +203,7 @@ class PublishHandler:
             if known is None or (known != -1 and not again and packet_id not in self.begun):
                 new.setdefault(packet_id, index)
             elif known >= 0:
-                self._tell(batch.singles[index], packet_ids[index], Reached(0, known))
+                _tell(self._outbound, batch.singles[index], packet_ids[index], Reached(0, known))
             elif known == HALF_DONE:  # the local subscribers have it; the mesh may not, as the broker crashed
                 incoming[packet_id] = -1
                 single = batch.singles[index]
@@ -241,7 +216,7 @@ class PublishHandler:
         self, session: Session, batch: Batch, packet_ids: Sequence[bytes], reached: Sequence[Reached]
     ) -> None:
         """Send PUBRECs for a batch with QoS 2 that the mesh has confirmed, on the session's current connection."""
-        incoming, present = session.incoming, session.connection
+        incoming, outbound = session.incoming, session.outbound
         if incoming is None:
             return
         for single, number, packet_id in zip(batch.singles, batch.which, packet_ids, strict=True):
@@ -252,48 +227,49 @@ class PublishHandler:
                 incoming.pop(key)
             else:
                 incoming[key] = reached[number].subscribers
-            if present is not None:
-                present.publishes._tell(single, packet_id, reached[number])
-
-    # ---- answers
-
-    def _tell(self, single: Batch, packet_id: bytes, reached: Reached) -> None:
-        """Send the PUBACK or PUBREC of one publication, with the numbers it asks for, if any."""
-        if reached is REFUSED or self._connection.outbound.version != V5 or not self._asks(single):
-            self._acknowledge(single.qos, [packet_id], reached)
-            return
-        reason = Reason.SUCCESS if reached.subscribers else Reason.NO_MATCHING_SUBSCRIBERS
-        told = ((TELL, str(reached.subscribers)), (TELL_BROKERS, str(reached.brokers)))
-        self._answer(packet_id, single.qos, reason, told[: 1 + self.tell_reached])
-
-    def _acknowledge(self, qos: int, packet_ids: Sequence[bytes], reached: Reached) -> None:
-        """Send PUBACKs or PUBRECs for publications with the same result.
-
-        MQTT 5.0 clients learn if nobody has subscribed, and if the topic is not permitted. MQTT 3.1.1 has no code for
-        either. A disconnected 3.1.1 client would only publish again, so it gets a success (MQTT-3.3.5-2).
-        """
-        outbound = self._connection.outbound
-        self._connection.frontend.counts.answered += len(packet_ids)
-        if reached.subscribers > 0 or outbound.version != V5:
-            head = bytes((_HEADS[qos], 2))
-            outbound.write(head + head.join(packet_ids))
-        else:
-            head = bytes((_HEADS[qos], 3))
-            reason = Reason.NOT_AUTHORIZED if reached is REFUSED else Reason.NO_MATCHING_SUBSCRIBERS
-            outbound.write(b"".join([head + packet_id + bytes((reason,)) for packet_id in packet_ids]))
-
-    def _answer(self, packet_id: bytes, qos: int, reason: Reason, told: tuple[tuple[str, str], ...] = ()) -> None:
-        """Answer with `reason`, and the user properties `told` if the client allows them (3.1.2.11.7, 3.4.2.2.3)."""
-        outbound, number = self._connection.outbound, int.from_bytes(packet_id)
-        kind = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
-        full = Ack(kind, number, reason, {Property.USER_PROPERTY: told} if told and self.tell_problems else {})
-        if not outbound.answer(full):
-            outbound.answer(Ack(kind, number, reason))
-
-    def _asks(self, batch: Batch) -> bool:
-        """Return whether a publication of the batch asks how many subscribers it reaches."""
-        return self.tell_reached or (batch.properties is not None and any(map(_asks, batch.properties)))
+            if outbound is not None:
+                _tell(outbound, single, packet_id, reached[number])
 
 
-def _asks(properties: Properties | None) -> bool:
-    return properties is not None and any(name == TELL for name, _ in properties.user)
+def _tell(outbound: Outbound, single: Batch, packet_id: bytes, reached: Reached) -> None:
+    """Send the PUBACK or PUBREC of one publication, with the numbers it asks for, if any."""
+    if reached is REFUSED or outbound.version != V5 or not _asks(outbound, single):
+        _acknowledge(outbound, single.qos, [packet_id], reached)
+        return
+    reason = Reason.SUCCESS if reached.subscribers else Reason.NO_MATCHING_SUBSCRIBERS
+    told = ((TELL, str(reached.subscribers)), (TELL_BROKERS, str(reached.brokers)))
+    _answer(outbound, packet_id, single.qos, reason, told[: 1 + outbound.output.tell_reached])
+
+
+def _acknowledge(outbound: Outbound, qos: int, packet_ids: Sequence[bytes], reached: Reached) -> None:
+    """Send PUBACKs or PUBRECs for publications with the same result.
+
+    MQTT 5.0 clients learn if nobody has subscribed, and if the topic is not permitted. MQTT 3.1.1 has no code for
+    either. A disconnected 3.1.1 client would only publish again, so it gets a success (MQTT-3.3.5-2).
+    """
+    outbound.common.counts.answered += len(packet_ids)
+    if reached.subscribers > 0 or outbound.version != V5:
+        head = bytes((_HEADS[qos], 2))
+        outbound.output.write(head + head.join(packet_ids))
+    else:
+        head = bytes((_HEADS[qos], 3))
+        reason = Reason.NOT_AUTHORIZED if reached is REFUSED else Reason.NO_MATCHING_SUBSCRIBERS
+        outbound.output.write(b"".join([head + packet_id + bytes((reason,)) for packet_id in packet_ids]))
+
+
+def _answer(
+    outbound: Outbound, packet_id: bytes, qos: int, reason: Reason, told: tuple[tuple[str, str], ...] = ()
+) -> None:
+    """Answer with `reason`, and the user properties `told` if the client allows them (3.1.2.11.7, 3.4.2.2.3)."""
+    number, kind = int.from_bytes(packet_id), PacketType.PUBACK if qos == 1 else PacketType.PUBREC
+    full = Ack(kind, number, reason, {Property.USER_PROPERTY: told} if told and outbound.output.tell_problems else {})
+    if not outbound.answer(full):
+        outbound.answer(Ack(kind, number, reason))
+
+
+def _asks(outbound: Outbound, batch: Batch) -> bool:
+    """Return whether a publication of the batch asks how many subscribers it reaches."""
+    if outbound.output.tell_reached:
+        return True
+    wanted = batch.properties or ()
+    return any(each is not None and any(name == TELL for name, _ in each.user) for each in wanted)

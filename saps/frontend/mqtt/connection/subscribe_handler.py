@@ -14,7 +14,8 @@ from saps.messages import Subscription
 from saps.topics import shared
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
+    from saps.frontend.mqtt.frontend import Frontend
     from saps.frontend.mqtt.session.session import Session
 
 
@@ -33,7 +34,8 @@ class Grants:
     until the last slice has begun.
     """
 
-    def __init__(self, connection: Connection, session: Session, packet: Subscribe) -> None:
+    def __init__(self, frontend: Frontend, connection: ClientConnection, session: Session, packet: Subscribe) -> None:
+        self._frontend = frontend
         self._connection = connection
         self._session = session
         self._packet = packet
@@ -43,7 +45,7 @@ class Grants:
         self._under_way = 0
         self._complete = False
         """Whether all slices have begun."""
-        self._asking = Asking(connection.frontend.timers, connection.frontend.clock, "subscribe")
+        self._asking = Asking(frontend.timers, frontend.clock, "subscribe")
         self._scheduled = True
         """Whether a slice runs or has a timer. Otherwise the next slice waits for filters under way."""
 
@@ -54,11 +56,11 @@ class Grants:
 
     def _slice(self, now: float) -> None:
         """Subscribe to the next filters."""
-        most = self._connection.frontend.limits.maximum_subscriptions
+        most = self._frontend.limits.maximum_subscriptions
         begun = len(self._reasons)
-        fairness = self._connection.frontend.fairness
+        fairness = self._frontend.fairness
         if self._present and (wait := fairness.wait_to_subscribe(self._connection)):
-            self._connection.frontend.timers.at(self._connection.frontend.clock() + wait, self._slice)
+            self._frontend.timers.at(self._frontend.clock() + wait, self._slice)
             return
         if self._present and not self._settled(self._packet.entries[begun : begun + AT_ONCE]):
             return
@@ -82,8 +84,7 @@ class Grants:
         """Schedule the next slice, if enough of the filters under way are done."""
         if not self._scheduled and self._under_way <= UNDER_WAY - AT_ONCE:
             self._scheduled = True
-            frontend = self._connection.frontend
-            frontend.timers.at(frontend.clock() + PAUSE, self._slice)
+            self._frontend.timers.at(self._frontend.clock() + PAUSE, self._slice)
 
     @property
     def _present(self) -> bool:
@@ -98,7 +99,7 @@ class Grants:
         return self._asking.settled(rights.asker, [_wanted(each) for each in entries], partial(self._slice, 0.0))
 
     def _refusal(self, entry: SubscribeEntry) -> int | None:
-        limits, subscriptions = self._connection.frontend.limits, self._session.subscriptions
+        limits, subscriptions = self._frontend.limits, self._session.subscriptions
         wanted = _wanted(entry)
         if wanted.count("/") >= limits.maximum_topic_levels:
             reason = Reason.TOPIC_FILTER_INVALID
@@ -106,8 +107,8 @@ class Grants:
             reason = Reason.NOT_AUTHORIZED
         elif len(subscriptions) >= limits.maximum_subscriptions and entry.filter not in subscriptions:
             reason = Reason.QUOTA_EXCEEDED
-        elif self._session.stored and self._connection.frontend.storage.refusal is not None:
-            reason = self._connection.frontend.storage.refusal
+        elif self._session.stored and self._frontend.storage.refusal is not None:
+            reason = self._frontend.storage.refusal
         else:
             return None
         return self._told(reason)
@@ -145,18 +146,18 @@ class Grants:
 
     def _replay(self, now: float) -> None:
         """Send the retained messages for the next subscriptions."""
-        session, connection = self._session, self._connection
+        session = self._session
         if not self._present:
             return
         for subscription in reversed(self._retained[-AT_ONCE:]):
             found = session.hub.retained_for(subscription.filter, session)
-            if connection.frontend.status is not None:
-                own = connection.frontend.status.matching(subscription.filter)
+            if self._frontend.status is not None:
+                own = self._frontend.status.matching(subscription.filter)
                 found += [single for single in own if session.may_read(single.topic)]
             session.replay_retained(found, subscription)
         del self._retained[-AT_ONCE:]
         if self._retained:
-            connection.frontend.timers.at(connection.frontend.clock() + PAUSE, self._replay)
+            self._frontend.timers.at(self._frontend.clock() + PAUSE, self._replay)
 
 
 def _wanted(entry: SubscribeEntry) -> str:

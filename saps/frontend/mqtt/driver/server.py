@@ -15,9 +15,10 @@ from saps.frontend.mqtt.access.guarded import GuardedAuthorizer
 from saps.frontend.mqtt.access.options import ProxyOptions
 from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
-from saps.frontend.mqtt.connection.outbound import Port
+from saps.frontend.mqtt.connection.output import Port
 from saps.frontend.mqtt.driver.access_control import AccessControl, obey, obey_for
 from saps.frontend.mqtt.driver.proxy_listener import ProxyListener
 from saps.frontend.mqtt.driver.sockets import Client, LoopTimer, Sockets
@@ -25,8 +26,8 @@ from saps.frontend.mqtt.driver.tcp_client import TcpClient
 from saps.frontend.mqtt.driver.tls_listener import TlsListener
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.durable import restore
 from saps.frontend.mqtt.session.migration import SessionMigration
+from saps.frontend.mqtt.session.restore import restore
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.systree import Source, SysTree, Value
 from saps.local.hub import Hub
@@ -98,7 +99,7 @@ class MqttServer:
         frontend.turn.call_soon = loop.call_soon
         if self.sessions is not None:
             frontend.sessions.migration = self.sessions.host = SessionMigration(
-                frontend, self.sessions, self.admit_session
+                frontend, frontend.sessions, self.sessions, self.admit_session
             )
         if self._sys_interval:
             frontend.status = SysTree(frontend, self._sys_interval, __version__, self.sources)
@@ -257,7 +258,7 @@ class MqttServer:
             "saps/log/left out": frontend.counts.unlogged,
             "saps/unfinished/bytes": frontend.fairness.unfinished.used,
             "saps/clients/too slow": frontend.counts.too_slow,
-            "saps/queued/bytes": frontend.sessions.budget.used,
+            "saps/queued/bytes": frontend.queued.used,
             "saps/mesh/messages/received": self.hub.received,
             **refused,
         }
@@ -267,7 +268,7 @@ class MqttServer:
         for renew in (*own, *self.on_renewed):
             await renew(context)
 
-    def kind_of(self, connection: Connection) -> Literal["mqtt", "mqtts", ""]:
+    def kind_of(self, connection: ClientConnection) -> Literal["mqtt", "mqtts", ""]:
         """Return how a client is connected: "mqtt" over TCP, "mqtts" over TLS, empty otherwise."""
         port = connection.port
         if not isinstance(port, TcpClient) or port.transport is None:

@@ -17,7 +17,7 @@ PARTING = 1.0
 
 
 class TcpClient:
-    """One client's socket. (An `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.outbound.Port`.)"""
+    """One client's socket. (An `asyncio.Protocol`, and a `saps.frontend.mqtt.connection.output.Port`.)"""
 
     __slots__ = ("_connection", "_parted", "_proxied", "_server", "_turn", "transport")
 
@@ -49,7 +49,8 @@ class TcpClient:
     def data_received(self, data: bytes) -> None:
         assert self._connection is not None
         if not self._connection.closing:
-            self._turn.received(self._connection, data)
+            self._connection.receive(data)
+            self._turn.has_read()
 
     def eof_received(self) -> None:
         """Let the transport close: the client has closed its side."""
@@ -80,8 +81,8 @@ class TcpClient:
         """Write the connection's output at once, and close the transport if the connection is closing."""
         connection, transport = self._connection, self.transport
         assert connection is not None
-        if connection.outbound.out:
-            packets = connection.outbound.take()
+        if connection.output.out:
+            packets = connection.output.take()
             if transport is not None:
                 transport.write(packets)
         if transport is None:

@@ -32,6 +32,11 @@ class MessageQueue:
         self._entries: deque[Entry] | None = None
         """The entry of each copy in the journal; None without storage."""
 
+    @property
+    def stored(self) -> bool:
+        """Whether the journal has the messages."""
+        return self._book is not None
+
     def add(self, single: Batch, form: Form) -> list[Batch]:
         """Append a message. Returns the messages that the limits drop for it, oldest first."""
         self.append((single, form))

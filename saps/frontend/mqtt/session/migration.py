@@ -38,12 +38,13 @@ from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
-    from saps.frontend.mqtt.frontend import Frontend
+    from saps.frontend.mqtt.common import Common
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
+    from saps.frontend.mqtt.session.sessions import Sessions as SessionTable
 
 Enter = Callable[[Arrival], None]
 """Callback that goes on with a CONNECT."""
-Waiting = tuple["Connection", Enter]
+Waiting = tuple["ClientConnection", Enter]
 
 
 def _nothing() -> None:
@@ -57,10 +58,13 @@ def _nothing_of(session: Session) -> None:
 class SessionMigration:
     """Migrates the sessions of one frontend. (A `saps.mesh.SessionHost`, which has the contracts of its methods.)"""
 
-    def __init__(self, frontend: Frontend, sessions: Sessions, admit: Callable[[Session], None] = _nothing_of) -> None:
+    def __init__(
+        self, common: Common, sessions: SessionTable, mesh: Sessions, admit: Callable[[Session], None] = _nothing_of
+    ) -> None:
         """Make the migration of one frontend. `admit` gives a session without a connection the rights of its user."""
-        self._frontend = frontend
+        self._common = common
         self._sessions = sessions
+        self._mesh = mesh
         self._arrivals: dict[str, list[Waiting]] = {}
         """By client: the waiting CONNECTs, oldest first."""
         self._leaving: dict[str, tuple[float, float]] = {}
@@ -89,16 +93,16 @@ class SessionMigration:
         """
         if assigned and not expiry:
             return False
-        if client in self._arrivals or client in self._unclaimed or not self._sessions.at_home(client):
+        if client in self._arrivals or client in self._unclaimed or not self._mesh.at_home(client):
             return True
-        known = self._frontend.sessions.get(client)
+        known = self._sessions.get(client)
         if known is not None and (known.expiry or expiry):  # others may have claimed it, or adopted its copies
             self._asked[client] = expiry
-            self._sessions.renew(client)
+            self._mesh.renew(client)
             del self._asked[client]
         return False
 
-    def wait(self, connection: Connection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
+    def wait(self, connection: ClientConnection, client: str, clean_start: bool, expiry: int, enter: Enter) -> None:
         """Locate the client's session and move it here, then call `enter`, perhaps at once."""
         waiting = self._arrivals.get(client)
         if waiting is not None:
@@ -107,21 +111,20 @@ class SessionMigration:
         self._unclaimed.discard(client)
         self._arrivals[client] = [(connection, enter)]
         self._asked[client] = expiry
-        self._sessions.claim(client, connection.user, not clean_start, partial(self._arrived, client))
+        self._mesh.claim(client, connection.user, not clean_start, partial(self._arrived, client))
 
     def _arrived(self, client: str, arrival: Arrival) -> None:
-        frontend = self._frontend
         present = [(connection, enter) for connection, enter in self._arrivals.pop(client) if not connection.closing]
         for _, enter in present[:-1]:
             enter(Arrival.LATER)
         for _, enter in present[-1:]:
             enter(arrival)
         self._asked.pop(client, None)
-        session = frontend.sessions.get(client)
+        session = self._sessions.get(client)
         if session is None:
-            self._sessions.release(client)
+            self._mesh.release(client)
         elif client in self._coming and session.connection is None:  # its client has disconnected meanwhile
-            frontend.sessions.away(session)
+            self._sessions.away(session)
         self._coming.discard(client)
 
     def adopt(self, client: str, claim: Callable[[Enter], bool], settle: Callable[[Session], None]) -> bool:
@@ -131,7 +134,7 @@ class SessionMigration:
         arrived, before its client enters it. A CONNECT that waits for a session that does not arrive must try again.
         Returns False if the session is already here or arriving, or `claim` fails.
         """
-        if client in self._arrivals or client in self._frontend.sessions:
+        if client in self._arrivals or client in self._sessions:
             return False
         self._arrivals[client] = []
         if not claim(partial(self._adopted, client, settle)):
@@ -140,7 +143,7 @@ class SessionMigration:
         return True
 
     def _adopted(self, client: str, settle: Callable[[Session], None], arrival: Arrival) -> None:
-        session = self._frontend.sessions.get(client)
+        session = self._sessions.get(client)
         if arrival is Arrival.MOVED and session is not None:
             settle(session)
         self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
@@ -151,56 +154,55 @@ class SessionMigration:
 
     def ended(self, client: str) -> None:
         """Report to the mesh that the client's session has ended, unless a new one begins in this turn."""
-        if not self._sessions.claimed(client):
+        if not self._mesh.claimed(client):
             return
         if not self._ended:
-            self._frontend.timers.at(self._frontend.clock(), self._tell_ended)
+            self._common.timers.at(self._common.clock(), self._tell_ended)
         self._ended.append(client)
 
     def _tell_ended(self, now: float) -> None:
         ended, self._ended = self._ended, []
         for client in ended:
-            if client not in self._frontend.sessions and client not in self._arrivals:
+            if client not in self._sessions and client not in self._arrivals:
                 self._unclaimed.discard(client)
-                self._sessions.release(client)
+                self._mesh.release(client)
 
     # ---- a session that leaves
 
     def clients(self) -> Iterable[str]:
-        return list(self._frontend.sessions)
+        return list(self._sessions)
 
     def user(self, client: str) -> str | None:
-        session = self._frontend.sessions.get(client)
+        session = self._sessions.get(client)
         return None if session is None else session.user
 
     def lasting(self, client: str) -> bool:
         if client in self._asked:
             return self._asked[client] > 0
-        session = self._frontend.sessions.get(client)
+        session = self._sessions.get(client)
         return session is not None and session.expiry > 0
 
     def birth(self, client: str) -> int:
-        session = self._frontend.sessions.get(client)
+        session = self._sessions.get(client)
         return session.birth if isinstance(session, DurableSession) and session.lasting else 0
 
     def rows(self) -> Iterator[Change]:
-        for session in list(self._frontend.sessions.values()):
+        for session in list(self._sessions.values()):
             if isinstance(session, DurableSession):
                 yield from session.rows()
 
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
-        frontend = self._frontend
-        session = frontend.sessions.get(client)
+        session = self._sessions.get(client)
         if session is None:
             return Yields.NOTHING
         if session.user != user:
             return Yields.FORBIDDEN
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER)
-        if frontend.sessions.get(client) is not session:
+        if self._sessions.get(client) is not session:
             return Yields.NOTHING
         if not keep:
-            frontend.sessions.end(session)
+            self._sessions.end(session)
             return Yields.NOTHING
         self._leaving[client] = session.ends_at, 0.0 if session.will is None else session.will.due
         session.ends_at = inf
@@ -209,38 +211,37 @@ class SessionMigration:
         return Yields.SESSION
 
     def filters(self, client: str) -> list[str]:
-        return list(self._frontend.sessions[client].subscriptions)
+        return list(self._sessions[client].subscriptions)
 
     def describe(self, client: str) -> list[bytes]:
-        session = self._frontend.sessions[client]
+        session = self._sessions[client]
         settings = Settings(session.user, session.expiry, session.window.next_id, self.birth(client))
         return described(settings, session.subscriptions.values())
 
     def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
-        session = self._frontend.sessions[client]
+        session = self._sessions[client]
         known = frozenset[Origin]()
         if branch_of is not None and isinstance(session, DurableSession):
             known = session.repaired | session.base.get(branch_of, frozenset())
-        return _contents(self._frontend, session, force, known)
+        return _contents(self._common, session, force, known)
 
     def depart(self, client: str) -> None:
-        session = self._frontend.sessions[client]
+        session = self._sessions[client]
         del self._leaving[client]
         self._unclaimed.discard(client)
         session.hand_off()
-        self._frontend.sessions.void_will(session)
-        self._frontend.sessions.end(session)
+        self._sessions.void_will(session)
+        self._sessions.end(session)
 
     def stay(self, client: str) -> None:
-        frontend = self._frontend
-        session = frontend.sessions[client]
+        session = self._sessions[client]
         session.ends_at, due = self._leaving.pop(client)
         if session.will is not None:
             session.will.due = due
         for topic_filter, subscription in session.subscriptions.items():
             if shared(topic_filter) is not None:
                 session.hub.subscribe(session, subscription, _nothing)
-        frontend.sessions.away(session)
+        self._sessions.away(session)
 
     # ---- a session that comes
 
@@ -249,19 +250,18 @@ class SessionMigration:
         settings = found[0].settings
         if settings is None:
             raise ValueError("no settings")
-        frontend = self._frontend
         self._beside.pop(client, None)
-        if (old := frontend.sessions.get(client)) is not None:  # an older session of the client, or a branch
+        if (old := self._sessions.get(client)) is not None:  # an older session of the client, or a branch
             beside = None
             if settings.birth and isinstance(old, DurableSession) and self.birth(client) == settings.birth:
-                beside = _contents(frontend, old, True, old.repaired)
-            frontend.sessions.void_will(old)
-            frontend.sessions.end(old)
+                beside = _contents(self._common, old, True, old.repaired)
+            self._sessions.void_will(old)
+            self._sessions.end(old)
             if beside is not None:
                 self._beside[client] = beside
-        session = frontend.sessions[client] = frontend.sessions.new_session(client, settings.expiry, settings.birth)
-        session.user, session.expiry = settings.user, frontend.sessions.granted_expiry(settings.expiry, settings.user)
-        session.window.next_id, session.ends_at = settings.next_id, frontend.clock() + session.expiry
+        session = self._sessions[client] = self._sessions.new_session(client, settings.expiry, settings.birth)
+        session.user, session.expiry = settings.user, self._sessions.granted_expiry(settings.expiry, settings.user)
+        session.window.next_id, session.ends_at = settings.next_id, self._common.clock() + session.expiry
         self._coming.add(client)
         missing = 1
 
@@ -279,16 +279,16 @@ class SessionMigration:
         return list(session.subscriptions)
 
     def queued(self, client: str) -> list[Batch]:
-        return [copy[0] for copy in self._frontend.sessions[client].queue.copies or ()]
+        return [copy[0] for copy in self._sessions[client].queue.copies or ()]
 
     def unpack(self, client: str, parts: list[bytes], passed: Callable[[Batch], bool]) -> None:
         found = unpacked(parts)
-        session = self._frontend.sessions[client]
+        session = self._sessions[client]
         items = [item for part in found for item in part.items]
         had = dict.fromkeys(had_of(found))
         known = {item.origin for item in items if item.origin is not None} | had.keys()
         waited = [copy for copy in session.queue.copies or () if not passed(copy[0]) and copy[0].origin not in known]
-        inflight, waiting = copies_of(items, self._frontend.clock())
+        inflight, waiting = copies_of(items, self._common.clock())
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
             session.remember(had)
@@ -305,13 +305,13 @@ class SessionMigration:
         owner: tuple[str, int],
         subscribed: Callable[[], None],
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
-        frontend, client = self._frontend, saved.client_id
+        client = saved.client_id
         epoch = self._epoch()
-        now = frontend.clock() + epoch
+        now = self._common.clock() + epoch
         first, second = snapshot_of(saved, messages, now)
         claimed = bool(self._arrivals.setdefault(client, []))
         filters = self.receive(client, first, subscribed)
-        session = frontend.sessions[client]
+        session = self._sessions[client]
         if saved.ends is not None:
             session.ends_at = saved.ends - epoch
 
@@ -337,26 +337,26 @@ class SessionMigration:
         return filters, arrived, complete
 
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
-        client, frontend = saved.client_id, self._frontend
+        client = saved.client_id
         if saved.birth and saved.birth == self.birth(client):
-            self.merge(client, snapshot_of(saved, messages, frontend.clock() + self._epoch())[1])
+            self.merge(client, snapshot_of(saved, messages, self._common.clock() + self._epoch())[1])
 
     def _epoch(self) -> float:
         """Return the zero of the frontend's clock in seconds since the epoch, from the journal.
 
         Raises `RuntimeError` without a journal, as only stored sessions can be inherited.
         """
-        journal = self._frontend.storage.journal
+        journal = self._common.storage.journal
         if journal is None:
             raise RuntimeError("a session was inherited by a broker that stores none")
         return journal.epoch
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
-        sessions = {session for client in clients if (session := self._frontend.sessions.get(client)) is not None}
+        sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
         queued = {session: {copy[0].origin for copy in session.queue.copies or ()} for session in sessions}
-        batch.set_deadlines(self._frontend.clock())
+        batch.set_deadlines(self._common.clock())
         for single in batch.singles:
-            for target in self._frontend.hub.index.targets(single.topic):
+            for target in self._common.hub.index.targets(single.topic):
                 agent = target.agent
                 if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
                     agent.deliver(single, target)
@@ -366,14 +366,14 @@ class SessionMigration:
 
     def merge(self, client: str, parts: list[bytes]) -> None:
         found = unpacked(parts)
-        session = self._frontend.sessions.get(client)
+        session = self._sessions.get(client)
         if not isinstance(session, DurableSession):
             return
-        _settle(self._frontend, session, acknowledged_of(found))
+        _settle(self._common, session, acknowledged_of(found))
         had, items = session.had, [item for part in found for item in part.items]
         sent = self._sent_by_branch(session, items)
         items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
-        inflight, new = copies_of(items, self._frontend.clock())
+        inflight, new = copies_of(items, self._common.clock())
         for packet_id, copy in inflight.items():
             if session.outbound is None and packet_id not in session.window.inflight:
                 session.window.inflight[packet_id] = copy
@@ -415,10 +415,10 @@ class SessionMigration:
         if client in self._beside:  # the branch of before goes on
             self.unpack(client, packed((), {}), lambda single: False)
         else:
-            self._frontend.sessions.end(self._frontend.sessions[client])
+            self._sessions.end(self._sessions[client])
 
 
-def _contents(frontend: Frontend, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
+def _contents(common: Common, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
     """Pack a session as `SessionMigration.pack` does, without the publications `known`."""
     incoming = session.incoming or {}
     if -1 in incoming.values() and not force:
@@ -429,22 +429,22 @@ def _contents(frontend: Frontend, session: Session, force: bool, known: frozense
     # This broker goes on repeating unconfirmed publications. The client publishes those again that an earlier
     # incarnation may have published only in part.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-    items = list(items_of(session, _incarnation(frontend), frontend.clock()))
+    items = list(items_of(session, _incarnation(common), common.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
     return packed((item for item in items if item.origin not in known), taken, session.had, pending)
 
 
-def _incarnation(frontend: Frontend) -> tuple[str, int]:
+def _incarnation(common: Common) -> tuple[str, int]:
     """Return the name and incarnation of this broker, for `items_of`; ("", 0) without a journal."""
-    journal = frontend.storage.journal
+    journal = common.storage.journal
     return journal.incarnation if journal is not None else ("", 0)
 
 
-def _settle(frontend: Frontend, session: DurableSession, acknowledged: set[Origin]) -> None:
+def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) -> None:
     """Remove publications that the client has acknowledged to the broker of a branch."""
-    incarnation, window, waiting = _incarnation(frontend), session.window, session.queue.copies or ()
+    incarnation, window, waiting = _incarnation(common), session.window, session.queue.copies or ()
     kept = [copy for copy in waiting if origin_of(copy[0], incarnation) not in acknowledged]
     if len(kept) < len(waiting):
         session.queue.replace(kept)

@@ -33,10 +33,10 @@ class Replay:
         `fresh`: the messages have just come from the retained store, so the replay need not check them again.
         """
         session, waiting = self._session, self.waiting
-        connection = session.connection
-        if connection is None:
+        outbound = session.outbound
+        if outbound is None:
             return
-        room = connection.frontend.limits.write_high_water
+        room = outbound.common.limits.write_high_water
         while waiting and room > 0 and session.ready:
             retained, subscription = waiting[0]
             single = next(retained, None) if subscription.filter in session.subscriptions else None
@@ -49,7 +49,7 @@ class Replay:
             session.replay = None
         elif room <= 0 and not self._scheduled:
             self._scheduled = True
-            connection.frontend.timers.at(session.hub.clock(), self._go_on)
+            outbound.common.timers.at(session.hub.clock(), self._go_on)
 
     def _go_on(self, now: float) -> None:
         self._scheduled = False

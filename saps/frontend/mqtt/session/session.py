@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from saps.agents.api import remote
@@ -19,10 +19,12 @@ from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Subscription
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.connection.connection import Connection
+    from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.connection.outbound import Outbound
     from saps.frontend.mqtt.limits import Limits
 
+FOREVER = 0xFFFFFFFF
+"""The session expiry interval of a session that never expires (3.1.2.11.2)."""
 HALF_DONE = -2
 """Stands for a number of subscribers: the local ones have the publication, the mesh may not, as the broker crashed."""
 
@@ -71,7 +73,7 @@ class Session(SubscriberAgent):
         super().__init__(hub, client_id)
         self.publisher = PublisherAgent(hub, client_id, self)
         self.closed = False
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         """The client's connection; None while the client is away."""
         self.outbound: Outbound | None = None
         """The connection's outbound half; None while the client is away."""
@@ -166,13 +168,6 @@ class Session(SubscriberAgent):
         if not outbound.writable or self.queue.half_full:
             outbound.block_publishers()
 
-    def lost(self, singles: Sequence[Batch], why: str) -> None:
-        """Tell the tracer, if any, that the client does not get these publications, and `why`."""
-        tracer = self.hub.tracer
-        if tracer is not None:
-            for single in singles:
-                tracer.lost(self, single, why)
-
     def _lose(self, single: Batch, why: str) -> None:
         """Drop a message, and count it."""
         self.dropped += 1
@@ -180,7 +175,7 @@ class Session(SubscriberAgent):
         if single.share is not None:
             single.share.settled()
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: ClientConnection) -> None:
         """Attach the session to the client's new connection."""
         self.connection, self.outbound = connection, connection.outbound
 

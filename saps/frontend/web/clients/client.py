@@ -154,7 +154,7 @@ class Requests:
 
 
 class WebClient:
-    """An MQTT client driven by a request handler. Implements `saps.frontend.mqtt.connection.outbound.Port` and
+    """An MQTT client driven by a request handler. Implements `saps.frontend.mqtt.connection.output.Port` and
     `saps.frontend.mqtt.driver.sockets.Client`. The handler must await `connect` first, and call `close` or `leave` at
     the end."""
 
@@ -176,7 +176,7 @@ class WebClient:
         self.client_id = ""
         self.ended = False
         self._connection = server.connection_for(self, transport)
-        self._connection.publishes.tell_reached = True
+        self._connection.output.tell_reached = True
         server.connected(self)
 
     # ---- for the request handlers
@@ -300,8 +300,8 @@ class WebClient:
     def flush(self) -> None:
         """Take the machine's output, and end the client if the machine closes the connection."""
         connection = self._connection
-        if connection.outbound.out:
-            self._read(connection.outbound.take())
+        if connection.output.out:
+            self._read(connection.output.take())
         if connection.closing:
             self._end()
 
@@ -315,7 +315,8 @@ class WebClient:
         except ValueError as error:
             raise refused(Reason.MALFORMED_PACKET, str(error)) from None
         self._received += len(data)
-        self._server.frontend.turn.received(self._connection, data)
+        self._connection.receive(data)
+        self._server.frontend.turn.has_read()
 
     def _send_soon(self, packet: Packet) -> None:
         """Send a packet in the next turn of the loop, after the packets at hand have been handled."""

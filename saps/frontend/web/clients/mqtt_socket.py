@@ -68,7 +68,7 @@ class MqttSockets:
 
 
 class _Client:
-    """One client's WebSocket. Implements `saps.frontend.mqtt.connection.outbound.Port` and
+    """One client's WebSocket. Implements `saps.frontend.mqtt.connection.output.Port` and
     `saps.frontend.mqtt.driver.server.Client`."""
 
     def __init__(self, server: MqttServer, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
@@ -129,8 +129,8 @@ class _Client:
     def flush(self) -> None:
         """Take the machine's output. If the machine closes the connection, allow `Limits.linger` seconds to send it."""
         connection = self._connection
-        if connection.outbound.out:
-            self.write(connection.outbound.take())
+        if connection.output.out:
+            self.write(connection.output.take())
         if connection.closing:
             self._reading.set()
             self._wake.set()
@@ -148,7 +148,8 @@ class _Client:
             if message.type is WSMsgType.BINARY:
                 self._received += len(message.data)
                 if not connection.closing:
-                    self._server.frontend.turn.received(connection, bytes(message.data))
+                    connection.receive(bytes(message.data))
+                    self._server.frontend.turn.has_read()
             elif message.type is WSMsgType.TEXT:
                 logger.warning("MQTT client at %s closed: a WebSocket text frame", connection.peer)
                 connection.lost()
