@@ -64,6 +64,11 @@ class Answers(list[Answer]):
 
     complete: bool = True
 
+    @property
+    def whole(self) -> bool:
+        """Whether every part of the mesh has answered in time, and no agent with an error."""
+        return self.complete and all(answer.error is None for answer in self)
+
     def of(self, kind: type[Value]) -> list[tuple[str, Value]]:
         """Return name of agent and value of each answer of this type. Errors, None and all other values are left
         out."""

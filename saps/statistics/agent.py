@@ -35,7 +35,6 @@ def gather(registry: AgentRegistry, most: int, done: Callable[[list[Row], bool],
     """Collect the rows of all brokers. `done` is called with them and with whether all brokers have answered."""
 
     def answered(answers: Answers) -> None:
-        rows = [Row(*plain) for answer in answers if answer.error is None for plain in answer.value]
-        done(sorted(rows), answers.complete and all(answer.error is None for answer in answers))
+        done(sorted(row for _, rows in answers.of(list[Row]) for row in rows), answers.whole)
 
     registry.discovery_call(MONITOR, "counts", (most,), answered)

@@ -81,8 +81,8 @@ class Notes:
         store, number = self._store.identity, self._store.number
 
         def answered(answers: Answers) -> None:
-            known = [answer.value for answer in answers if isinstance(answer.value, list) and len(answer.value) == 2]
-            same = [last for file, last in known if file == store and isinstance(last, int)]
+            known = [values for _, values in answers.of(tuple[bytes, int])]
+            same = [last for file, last in known if file == store]
             if same and max(same) > number:
                 self._found("an older copy of the storage was put back", max(same) - number)
             elif known and not same:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
-
-import msgspec
 
 from saps.agents.api import AgentRegistry, Answers
 from saps.frontend.web.http.problems import ProblemError
@@ -82,14 +80,12 @@ class Mesh:
     async def _gather(self) -> State:
         most = min(MOST_TOPICS, max(LEAST, ROWS // self._brokers))
         answers = await self.call(f"!{STATUS}", "report", most)
-        values = [answer.value for answer in answers if answer.error is None]
-        reports, rows = await asyncio.to_thread(_added_up, values, self._trees())  # keeps the event loop free
+        reports, rows = await asyncio.to_thread(_added_up, answers, self._trees())  # keeps the event loop free
         self._brokers = max(1, len(reports))
-        complete = answers.complete and all(answer.error is None for answer in answers)
         self._state = State(
             at=round(time.time(), 3),
             seen_from=self._name,
-            complete=complete,
+            complete=answers.whole,
             topics_total=max([len(rows), *[report.broker.topics for report in reports]]),
             brokers=[report.broker for report in reports],
             topics=rows[:ROWS],
@@ -111,18 +107,12 @@ class Mesh:
             raise ProblemError(404, "No such broker", f"no broker {name!r} is away")
 
 
-def _added_up(values: list[Any], trees: dict[str, Tree] | None) -> tuple[list[Report], list[TopicRow]]:
-    reports = reports_of(values)
+def _added_up(answers: Answers, trees: dict[str, Tree] | None) -> tuple[list[Report], list[TopicRow]]:
+    reports = reports_of(answers)
     return reports, add_up(reports, trees)
 
 
-def reports_of(values: Iterable[Any]) -> list[Report]:
+def reports_of(answers: Answers) -> list[Report]:
     """Return the valid reports by name of broker. Ignores others, which brokers of another version may send."""
-    found = {}
-    for value in values:
-        try:
-            report = msgspec.convert(value, Report)
-        except msgspec.ValidationError:
-            continue
-        found[report.broker.name] = report
+    found = {report.broker.name: report for _, report in answers.of(Report)}
     return [found[name] for name in sorted(found)]

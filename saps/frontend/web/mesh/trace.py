@@ -7,7 +7,7 @@ brokers.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.report import End, Hop, State, TopicRow, Trace
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 
 MOST_HOPS = 500
 """Hops of a trace after which no further level of the tree is followed."""
+
+
+class Divided(NamedTuple):
+    """A broker's answer to how it would pass a message on (`StatusAgent.divide`)."""
+
+    how: str
+    """How it knows the members."""
+    branches: list[tuple[str, list[str]]]
+    """Each broker that gets a copy, with those behind it."""
+    served: list[str]
+    """The brokers that an OpenFlow tree serves."""
 
 
 async def trace(mesh: Mesh, topic: str, start: str | None) -> Trace:
@@ -98,8 +109,8 @@ class _Tracing:
         """Return the subscribers at each broker. Asks every broker, as topic filters may have wildcards."""
         answers = await self._mesh.call(f"!{STATUS}", "matching", self._topic)
         self._complete &= answers.complete
-        found = [answer.value for answer in answers if answer.error is None]
-        return [End(broker=name, clients=clients) for name, clients in sorted(found) if clients]
+        found = sorted(values for _, values in answers.of(tuple[str, int]))
+        return [End(broker=name, clients=clients) for name, clients in found if clients]
 
     async def _along(self, source: str, branches: list[tuple[str, list[str]]], depth: int) -> None:
         """Follow the branches, one level of the tree at a time."""
@@ -116,19 +127,15 @@ class _Tracing:
             ]
             depth += 1
 
-    async def _divide(
-        self, broker: str, members: list[str] | None
-    ) -> tuple[str, list[tuple[str, list[str]]], list[str]]:
+    async def _divide(self, broker: str, members: list[str] | None) -> Divided:
         """Ask a broker how it would pass the message on (`StatusAgent.divide`). Returns "unanswered" and no branches
         if the broker does not answer."""
         wanted = None if members is None else [f"{name} {self._clusters.get(name, '')}" for name in members]
         answers = await self._mesh.call(f"{broker}!{STATUS}", "divide", self._topic, wanted)
-        for answer in answers:
-            if answer.error is None:
-                how, branches, served = answer.value
-                return how, [(child, list(behind)) for child, behind in branches], list(served)
+        for _, told in answers.of(Divided):
+            return told
         self._complete = False
-        return "unanswered", [], []
+        return Divided("unanswered", [], [])
 
     def _hop(self, source: str, target: str, by: str, depth: int, behind: list[str]) -> None:
         crosses = self._clusters.get(source) != self._clusters.get(target)

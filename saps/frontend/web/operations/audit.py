@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from aiohttp import web
 
 from saps.frontend.web.clients.topics import answer
@@ -23,7 +22,5 @@ class AuditRoutes:
         limit = asked.number("limit", KEPT)
         most = 100 if limit is None else limit
         answers = await self._call(f"!{AUDIT}", "latest", asked.text("search"), most, asked.flag("logins"))
-        values = [value for each in answers if each.error is None for value in each.value]
-        entries = merged(msgspec.convert(values, list[Entry]), most)
-        complete = answers.complete and all(each.error is None for each in answers)
-        return answer(AuditList(complete=complete, entries=entries))
+        entries = merged([each for _, some in answers.of(list[Entry]) for each in some], most)
+        return answer(AuditList(complete=answers.whole, entries=entries))

@@ -85,7 +85,7 @@ class BanRoutes:
                 answers = await answered
         except TimeoutError:
             raise ProblemError(504, "The mesh does not answer", f"nothing for {PATIENCE:g} s") from None
-        counts = [each.value[1] for each in answers if each.error is None]
+        counts = [count for _, (_, count) in answers.of(tuple[str, int])]
         faults = [each.error for each in answers if each.error is not None]
         if not counts and faults:
             raise ProblemError(503, "Not banned", faults[0])

@@ -61,14 +61,13 @@ class ClientRoutes:
         if broker and not answers:
             raise ProblemError(404, "No such broker", f"{broker!r} does not answer", field="broker")
         total, rows = 0, list[ClientRow]()
-        for count, values in (each.value for each in answers if each.error is None):
+        for _, (count, values) in answers.of(tuple[int, list[Any]]):
             total += count
             rows += unpacked(values)
         rows.sort(key=lambda row: order(row, question.sort))
-        complete = answers.complete and all(each.error is None for each in answers)
         shown = rows[: question.limit]
         more = cursor(shown[-1], question.sort) if shown and len(rows) > len(shown) else None
-        return ClientList(at=round(time.time(), 3), complete=complete, total=total, clients=shown, next=more)
+        return ClientList(at=round(time.time(), 3), complete=answers.whole, total=total, clients=shown, next=more)
 
     async def show(self, request: web.Request) -> web.Response:
         """Answer with the details of one client; viewers get no payloads."""
@@ -80,11 +79,10 @@ class ClientRoutes:
         """Return the details of a client. Of several sessions, a connected one counts, then the latest. Raises
         `ProblemError` (404) if no broker has a session."""
         answers = await self._call(f"!{CLIENTS}", "describe", name)
-        values = [each.value for each in answers if each.error is None and each.value is not None]
-        if not values:
+        found = [client for _, client in answers.of(Client)]
+        if not found:
             unsure = "" if answers.complete else ", but not all brokers have answered"
             raise ProblemError(404, "No such client", f"no broker has a session of {name!r}{unsure}")
-        found = [msgspec.convert(value, Client) for value in values]
         return max(found, key=lambda client: (client.row.connected, client.row.since))
 
     async def disconnect(self, request: web.Request) -> web.Response:
@@ -92,11 +90,9 @@ class ClientRoutes:
         end = _choice(Parameters(request, ("session",)), "session", {"keep": False, "end": True}) or False
         name = request.match_info["client"]
         answers = await self._call(f"!{CLIENTS}", "disconnect", name, end)
-        for each in answers:
-            if each.error is None and each.value is not None:
-                broker, connected, ended = each.value
-                changed(request, before={"broker": broker, "connected": connected}, after={"session_ended": ended})
-                return answer(Disconnected(client=name, broker=broker, connected=connected, session_ended=ended))
+        for _, (broker, connected, ended) in answers.of(tuple[str, bool, bool]):
+            changed(request, before={"broker": broker, "connected": connected}, after={"session_ended": ended})
+            return answer(Disconnected(client=name, broker=broker, connected=connected, session_ended=ended))
         raise ProblemError(404, "No such client", f"no broker has a session of {name!r}")
 
 

@@ -53,9 +53,9 @@ class FollowRoutes:
         while time.monotonic() < until:
             answers = await self._call(f"!{FOLLOW}", "take", name, seen)
             events = list[Event]()
-            for value in (each.value for each in answers if each.error is None and each.value is not None):
-                broker, seen[broker], missing, found = value
-                events += msgspec.convert(found, list[Event])
+            for _, (broker, last, missing, found) in answers.of(tuple[str, int, int, list[Event]]):
+                seen[broker] = last
+                events += found
                 if missing > left.get(broker, 0):
                     text = f"{missing - left.get(broker, 0)} events were left out: too many"
                     events.append(Event(at=time.time(), broker=broker, what="left out", why=text))

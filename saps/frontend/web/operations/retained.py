@@ -34,11 +34,10 @@ class RetainedRoutes:
 
     async def _browse(self, topic_filter: str, after: str, most: int) -> RetainedList:
         answers = await self._call(f"!{RETAINED}", "browse", topic_filter, after, most)
-        values = [value for each in answers if each.error is None for value in each.value]
-        rows = latest(msgspec.convert(values, list[RetainedRow]), most + 1)
-        full = len(rows) > most or any(len(each.value) == most for each in answers if each.error is None)
-        complete = answers.complete and all(each.error is None for each in answers)
-        return RetainedList(complete=complete, more=full and len(rows) >= most, messages=rows[:most])
+        found = [values for _, values in answers.of(list[RetainedRow])]
+        rows = latest([row for values in found for row in values], most + 1)
+        full = len(rows) > most or any(len(values) == most for values in found)
+        return RetainedList(complete=answers.whole, more=full and len(rows) >= most, messages=rows[:most])
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete the retained message of a topic, whoever published it. Raises `ProblemError` if there is none."""
