@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self
 from benchmarks.processes import free_port
 from lab import Lab, LabError
 from lab.namespace import Namespace
-from lab.programs import CALM, GRACE, MQTT, PATIENCE, Mesh, Program
+from lab.programs import CALM, GRACE, MQTT, TIMEOUT, Mesh, Program
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.datapath.driver.udp import mac_of
 from saps.ofm.network.topology import BrokerAddress
@@ -199,7 +199,7 @@ class OnSwitches:
         return found
 
     def _until(self, true: Any, what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not true(status := self.order("status")):
             if time.monotonic() > deadline:
                 raise LabError(f"no {what}: {status}")
@@ -307,10 +307,10 @@ def _ip(cluster: int, number: int) -> str:
 
 def told(mesh: Mesh) -> None:
     """Returns once all brokers know the bits of all."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not all(each["reached"] == len(mesh.hosts) for each in mesh.order("brokers")):
         if time.monotonic() > deadline:
-            raise LabError(f"no bits after {PATIENCE:.0f} s: {mesh.order('brokers')}")
+            raise LabError(f"no bits after {TIMEOUT:.0f} s: {mesh.order('brokers')}")
         time.sleep(0.1)
 
 

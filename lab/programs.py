@@ -37,7 +37,7 @@ MQTT, OVERLAY, UDP, GATE, NORTHBOUND, OPENFLOW = 1883, 7300, 7400, 7399, 8181, 6
 """Ports of the programs. Every host has its own namespace, so they conflict with no others."""
 CONTROLLERS = ("controller", "controller2")
 """Names of the controllers' programs; the second runs only as a standby."""
-PATIENCE = 180.0
+TIMEOUT = 180.0
 """Seconds that a program may take to be ready or to carry out an order."""
 GRACE = 8.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -101,13 +101,13 @@ class Program:
         return json.loads(self.line())
 
     def line(self) -> str:
-        """Return the next line of output. Raises `LabError` if the program ends first, or after `PATIENCE` seconds."""
+        """Return the next line of output. Raises `LabError` if the program ends first, or after `TIMEOUT` seconds."""
         output = self._process.stdout
         assert output is not None
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
-            if not selector.select(PATIENCE):
-                raise LabError(f"{self.name} did not answer within {PATIENCE:.0f} s; its last output:\n{self.words}")
+            if not selector.select(TIMEOUT):
+                raise LabError(f"{self.name} did not answer within {TIMEOUT:.0f} s; its last output:\n{self.words}")
         line: bytes = output.readline()
         if not line:
             raise LabError(f"{self.name} ended with status {self._process.wait()}; its last output:\n{self.words}")
@@ -192,14 +192,14 @@ class Mesh:
         """Return a text for each program that has ended by itself."""
         return [f"{name} ended: {program.words}" for name, program in self.programs.items() if not program.running]
 
-    def exploit(self, topics: Iterable[str], patience: float = PATIENCE) -> None:
+    def exploit(self, topics: Iterable[str], patience: float = TIMEOUT) -> None:
         """Have OFGate use OFM for these topics, and wait until their trees are constructed. Raises `LabError`."""
         wanted = set(topics)
         for topic in sorted(wanted):
             self.order(f"exploit {topic}")
         self.until(lambda status: _with_status(status, "constructed") >= wanted, "trees", patience)
 
-    def release(self, topics: Iterable[str], patience: float = PATIENCE) -> None:
+    def release(self, topics: Iterable[str], patience: float = TIMEOUT) -> None:
         """Have OFGate give these topics back to ALM, and wait until their trees are gone. Raises `LabError`."""
         unwanted = set(topics)
         for topic in sorted(unwanted):
@@ -210,7 +210,7 @@ class Mesh:
         """Give OFGate an order (`saps ofgate`), and return its answer. Raises `LabError`."""
         return self.programs["ofgate"].ask(order)
 
-    def until(self, true: Callable[[Any], bool], what: str, patience: float = PATIENCE) -> None:
+    def until(self, true: Callable[[Any], bool], what: str, patience: float = TIMEOUT) -> None:
         """Wait until OFGate's status satisfies `true`. Raises `LabError`, naming `what`, after `patience` seconds."""
         deadline = time.monotonic() + patience
         while not true(status := self.order("status")):
@@ -315,7 +315,7 @@ class Mesh:
         options += ["--token-file", str(self.token), "--config", str(self._write_config())]
         self.programs["ofgate"] = self._run("ofgate", host.name, ["ofgate", *options])
         self.programs["ofgate"].ready()
-        self.until(lambda status: bool(status["leading"]), "leading OFGate", PATIENCE)
+        self.until(lambda status: bool(status["leading"]), "leading OFGate", TIMEOUT)
 
     def _write_config(self) -> Path:
         """Write a file with OFGate's settings, which are those it must share with the brokers, and return its path."""

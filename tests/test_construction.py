@@ -41,7 +41,7 @@ ASSERTED: dict[str, int] = {
     "saps.ofm.controller.driver.service": 1,
     "saps.ofm.controller.driver.standby_service": 1,
     "saps.ofm.datapath.trial": 1,
-    "saps.ofm.simulated": 2,
+    "research.simulated_ofm": 2,
     "saps.ofm.switch.sockets_io": 1,
     "saps.overlay.sessions.migration.source": 1,
     "saps.overlay.sessions.migration.target": 2,

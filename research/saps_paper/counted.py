@@ -15,10 +15,10 @@ from typing import NamedTuple
 from research.engine import Progress, Sweep, untold
 from research.saps_paper.queries import PUBLISH_RATE, PUBLISHERS, Counted
 from research.saps_paper.records import CLUSTERS, FEW
+from research.simulated_ofm import OfmNetwork, SimulatedController
 from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.northbound.schema import Status
-from saps.ofm.simulated import OfmNetwork, SimulatedController
 from saps.simulator import SimBroker, Simulation
 
 LEASE = 10.0

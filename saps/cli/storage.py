@@ -1,6 +1,6 @@
 """The commands ``saps storage``: verify what is stored, export it, repair damage, and make a backup.
 
-Exit status: 0 if everything is sound and done, 1 for damage, 2 if the storage cannot be used. In the last case a line
+Exit status: 0 if everything is intact and done, 1 for damage, 2 if the storage cannot be used. In the last case a line
 on standard error says why.
 """
 
@@ -44,7 +44,7 @@ def verify(stored: _Stored, broker: _Broker = "") -> None:
     """Read every record and compare it with its checksum, and a file with its marks.
 
     Of a database all brokers' rows, or those of one. Says what is damaged or missing, a line each. Exit status: 0 if
-    all is sound, 1 if not, 2 if nothing can be read.
+    all is intact, 1 if not, 2 if nothing can be read.
     """
     damaged = False
     with _refusing():
@@ -56,14 +56,14 @@ def verify(stored: _Stored, broker: _Broker = "") -> None:
             _say_faults(found)
             state = found.reader.state
             number = "" if state is None else f"; {state.number} transactions"
-            _say(f"{place}: {'damaged' if found.faults else 'sound'}; {_content(found)}{number}")
+            _say(f"{place}: {'damaged' if found.faults else 'intact'}; {_content(found)}{number}")
     if damaged:
         raise typer.Exit(1)
 
 
 @app.command()
 def export(stored: _Stored, broker: _Broker = "") -> None:
-    """Print all that is sound as JSON, a record a line.
+    """Print all that is intact as JSON, a record a line.
 
     The member `record` says what it is: session, subscription, message (of a session, with its `serial`), release,
     incoming, retained, set aside. Payloads and other bytes are base64, times seconds since 1970.
@@ -81,13 +81,13 @@ def export(stored: _Stored, broker: _Broker = "") -> None:
 
 @app.command()
 def repair(stored: _Stored, new: _NewFile = None, broker: _Broker = "") -> None:
-    """Write a new file of all that is sound in a damaged one, and say what was dropped.
+    """Write a new file of all that is intact in a damaged one, and say what was dropped.
 
     The damaged file stays as it is. Stop its broker before, and start it with `storage.file` set to the new one:
 
         saps storage repair /var/lib/saps/b1.db /var/lib/saps/b1.repaired.db
 
-    In a database sound rows take the place of all rows of a broker, which are kept under another name.
+    In a database intact rows take the place of all rows of a broker, which are kept under another name.
     """
     with _refusing():
         place = _place(stored, broker)

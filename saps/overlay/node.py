@@ -192,7 +192,7 @@ class OverlayNode:
             self.rejoin.ring_probe.know(contact)
 
     def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
-        """Handle frames that arrived together from another broker. Ignores those of superseded incarnations. Raises
+        """Handle frames that arrived together from another broker. Ignores those of stale incarnations. Raises
         `ProtocolError` if the sender violates the protocol; then close the link."""
         port, ring_probe, stranger = self.port, self.rejoin.ring_probe, False
         if self.leaving.correspondents.get(sender.name) is not sender:  # the same object was checked before

@@ -35,7 +35,7 @@ class Port(Protocol):
         """Run `action` in `delay` seconds."""
 
     def lost(self, broker: BrokerRef) -> bool:
-        """Return whether the broker is declared dead, or the reference names a superseded incarnation."""
+        """Return whether the broker is declared dead, or the reference names a stale incarnation."""
 
     def reachable(self, broker: BrokerRef) -> bool:
         """Return False while the broker is declared dead or suspected."""

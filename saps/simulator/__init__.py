@@ -48,7 +48,7 @@ class Nodes:
 
 
 class Companion(Protocol):
-    """An extension of each broker of a simulation, such as its OFM data path (`saps.ofm.simulated`)."""
+    """An extension of each broker of a simulation, such as its OFM data path (`research.simulated_ofm`)."""
 
     def attach(self, broker: SimBroker) -> None:
         """Extend a new broker, whose node has not joined yet."""

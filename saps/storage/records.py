@@ -93,7 +93,7 @@ def seal(row: Row, seed: int) -> list[Any]:
     return columns
 
 
-def sound(row: Row, seed: int) -> bool:
+def intact(row: Row, seed: int) -> bool:
     """Return whether a row, with its checksum as last column, is as `seal` made it. `seed`: the table's entry in
     `SEEDS`."""
     try:
@@ -121,7 +121,7 @@ def seal_state(state: State) -> list[Any]:
 
 def state_of(row: Row | None) -> State | None:
     """Return the state in a row of the table ``state``, or None if the row is missing or damaged."""
-    if row is None or not sound(row, _STATE_SEED):
+    if row is None or not intact(row, _STATE_SEED):
         return None
     totals: dict[str, tuple[int, int]] = msgspec.msgpack.decode(row[3], type=dict[str, tuple[int, int]])
     return State(row[1], row[2], totals)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
+from research.simulated_ofm import OfmFaults, OfmNetwork, SimulatedController
 from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import Status
-from saps.ofm.simulated import OfmFaults, OfmNetwork, SimulatedController
 from saps.overlay.rendezvous.domains import representative
 from saps.simulator import Network, SimBroker, Simulation
 from tests.overlay.scenes import Recorder

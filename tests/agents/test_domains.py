@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.switchover import Mode
-from saps.ofm.simulated import OfmFaults
 from saps.overlay.delivery.tree import divide
 from saps.overlay.rendezvous.domains import Domains, representative
 from saps.overlay.ring.keys import BrokerRef, KeyOrder

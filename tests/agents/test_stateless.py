@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.stateless import Choice
 from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
-from saps.ofm.simulated import OfmFaults
 from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.policy.model import Policy, Verdict
 from tests.agents.switchovers import QUIET, TOPICS, Scene

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.api import Answers
 from saps.agents.either import leader_of
 from saps.agents.ofgate import revocation
 from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import OfmState, Status
-from saps.ofm.simulated import OfmFaults
 from saps.overlay.frames.calls import Answer
 from tests.agents.switchovers import Scene, failures, losses, moves, partitions
 from tests.drawn import schedules

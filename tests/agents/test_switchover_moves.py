@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.switchover import Mode
 from saps.ofm.northbound.schema import Status
-from saps.ofm.simulated import OfmFaults
 from tests.agents.switchovers import QUIET, TOPICS, Scene
 from tests.drawn import schedules
 

@@ -11,11 +11,11 @@ from random import Random
 
 import msgspec
 
+from research.simulated_ofm import OfmNetwork
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datapath.datagram import parse, publications
 from saps.ofm.keys.epochs import Keyring
 from saps.ofm.keys.hierarchy import Hierarchy
-from saps.ofm.simulated import OfmNetwork
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.delivery import GroupKeys, HighWater, OfmAck, Tell, Told

@@ -12,12 +12,12 @@ import types
 from collections.abc import Callable
 from functools import partial
 
+from research.simulated_ofm import OfmNetwork, SimulatedController
 from saps.agents.switchover import Mode, Modes
 from saps.frontend.mqtt.codec.packets import Will
 from saps.frontend.mqtt.limits import Limits
 from saps.local.batch import Batch
 from saps.messages import Message
-from saps.ofm.simulated import OfmNetwork, SimulatedController
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import AgentCall, Broadcast
 from saps.overlay.frames.framing import FrameReader, WireError, hello

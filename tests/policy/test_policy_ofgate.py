@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.switchover import Member, Mode
 from saps.ofm.northbound.schema import Status
-from saps.ofm.simulated import OfmFaults
 from tests.agents.switchovers import Scene
 
 pytestmark = pytest.mark.simulation

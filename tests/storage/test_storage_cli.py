@@ -1,4 +1,4 @@
-"""``saps storage`` on sound and damaged files, and beside a running broker."""
+"""``saps storage`` on intact and damaged files, and beside a running broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_sound_file_is_verified_exported_and_left_as_it_is(tmp_path: Path) -> 
     before = {file.name: file.read_bytes() for file in tmp_path.glob("broker.db*")}
     found = storage("verify", path)
     assert (found.exit_code, found.output.count("\n")) == (0, 1), found.output
-    assert "sound; 2 sessions, 72 messages for them, 40 retained messages" in found.output
+    assert "intact; 2 sessions, 72 messages for them, 40 retained messages" in found.output
     exported = [json.loads(line) for line in storage("export", path).output.splitlines()]
     kinds = [record["record"] for record in exported]
     assert Counter(kinds) == {"session": 2, "subscription": 4, "message": 72, "retained": 40}

@@ -401,8 +401,8 @@ def test_rows_are_verified_exported_and_repaired_in_the_database(place: Server, 
     with closing(Database(other, "full")) as running:
         found = storage("verify", place.url)
         assert found.exit_code == 0, found.output
-        assert "broker 'b': sound; 2 sessions, 72 messages for them, 40 retained messages" in found.output
-        assert "broker 'other': sound; 0 sessions" in found.output
+        assert "broker 'b': intact; 2 sessions, 72 messages for them, 40 retained messages" in found.output
+        assert "broker 'other': intact; 0 sessions" in found.output
         refused = storage("export", place.url)
         assert (refused.exit_code, "name one with --broker: b, other" in refused.output) == (2, True)
         exported = storage("export", place.url, "--broker", "b").output.splitlines()

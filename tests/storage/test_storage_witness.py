@@ -1,4 +1,4 @@
-"""An older copy of a whole store is sound in itself: the other brokers remember more."""
+"""An older copy of a whole store is intact in itself: the other brokers remember more."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from saps.ofm.northbound.schema import OfmState
 from saps.overlay.port import Port
 
-PATIENCE = 3.0
+TIMEOUT = 3.0
 """Time in seconds after which a call to the controller counts as lost; also the delay between two attempts to reach
 it."""
 
@@ -35,7 +35,7 @@ class Calls:
         answered: Callable[[OfmState], None],
         again: Callable[[], None],
     ) -> None:
-        """Make a call to the controller. `answered` gets its state. `again` runs after `PATIENCE` seconds if the
+        """Make a call to the controller. `answered` gets its state. `again` runs after `TIMEOUT` seconds if the
         controller cannot be reached or the answer is lost."""
         self._latest[topic] += 1
         number = self._latest[topic]
@@ -45,7 +45,7 @@ class Calls:
                 self._latest[topic] += 1
                 answered(state)
 
-        self.later(topic, PATIENCE, again)
+        self.later(topic, TIMEOUT, again)
         call(done)
 
     def later(self, topic: str, delay: float, step: Callable[[], None]) -> None:

@@ -82,7 +82,7 @@ class Construction:
         return topic
 
     def interested(self, topic: Topic) -> dict[str, Member]:
-        """Return the wished members of a tree, by name."""
+        """Return the wanted members of a tree, by name."""
         return topic.members if topic.mode is Mode.BOTH else self._roster.interested(topic.name)
 
     def adopt(self, state: OfmState) -> None:

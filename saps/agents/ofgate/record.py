@@ -1,4 +1,4 @@
-"""OFGate's record of one topic: the wishes, what has been built, and who has been told of it."""
+"""OFGate's record of one topic: what is wanted, what has been built, and who has been told of it."""
 
 from __future__ import annotations
 
@@ -71,15 +71,15 @@ class Topic:
         self.refused: Intent | None = None
         """The intent that the controller refuses for now. The controller resumes it by itself when it can."""
         self.busy = False
-        """Whether a change is under way. New wishes wait until it ends."""
+        """Whether a change is under way. New requests wait until it ends."""
         self.leases: dict[str, Lease] = {}
         self.members: dict[str, Member] = {}
-        """The wished members, by name (BOTH)."""
+        """The wanted members, by name (BOTH)."""
         self.senders: dict[str, Member] = {}
         """Publishers that want to use the tree, by name."""
         self.departures = Departures()
         self.renew = False
-        """Whether a new key is wished for, although the members stay the same."""
+        """Whether a new key is wanted, although the members stay the same."""
         self.trust = Trust()
 
     def reconsidered(self, state: OfmState | None) -> bool:

@@ -1,4 +1,4 @@
-"""OFGate's knowledge of the brokers: their identity, their wishes and the trees they have joined.
+"""OFGate's knowledge of the brokers: their identity, what they want and the trees they have joined.
 
 OFGate can gather it anew from the brokers' reports (`saps.agents.ofm.OfmAgent.report`) at any time.
 """
@@ -136,7 +136,7 @@ class Roster:
         return reporting
 
     def forget_all_but(self, names: set[str]) -> None:
-        """Forget the wishes of all brokers but these: the others have died."""
+        """Forget what other brokers than these want: they have died."""
         for name in self._filters.keys() - names:
             del self._filters[name]
         for name in self.enrolled.keys() - names:

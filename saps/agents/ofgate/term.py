@@ -9,7 +9,7 @@ from typing import Any
 from saps.agents.api import AgentRegistry, Answers
 from saps.agents.broker_list import gather
 from saps.agents.ofgate.audit import Audit
-from saps.agents.ofgate.calls import PATIENCE
+from saps.agents.ofgate.calls import TIMEOUT
 from saps.agents.ofgate.construction import Construction
 from saps.agents.ofgate.record import Topic
 from saps.agents.ofgate.roster import Roster
@@ -116,7 +116,7 @@ class Terms:
                 self._on_lead()
 
         self._controller.list(listed)
-        self._port.after(PATIENCE, lambda: self._recover(term))
+        self._port.after(TIMEOUT, lambda: self._recover(term))
 
     def _found(self, term: Construction, topic: str, members: list[Any], senders: list[Any]) -> None:
         """BOTH: add the broker list of a topic whose tree existed before. The controller may have been told of fewer

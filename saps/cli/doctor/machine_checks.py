@@ -22,7 +22,7 @@ OTHER_FILES = 1000
 """Open files of a broker besides its clients: links, storage, the Web port."""
 OLDEST_JAVA = 17
 """Oldest version of Java that Spark 4 runs on."""
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Timeout of a query for a program's version in seconds."""
 _TIME_ERROR = 5
 """Result of adjtimex(2) while the clock is not synchronised."""
@@ -136,7 +136,7 @@ def _version(distribution: str) -> str | None:
 def _asked(*command: str) -> str | None:
     """Run a program and return its output, or None if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout or done.stderr

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-PATIENCE = 15.0
+TIMEOUT = 15.0
 """Timeout of a request in seconds, longer than a broker waits for the other brokers."""
 LOCAL = "127.0.0.1:8080"
 """Default Web port, the one of the examples."""
@@ -67,10 +67,10 @@ class WebPort:
     def lines(self, path: str, **query: str | int | None) -> Iterator[bytes]:
         """Send a GET and yield the lines of the answer as they come. Raises `AskError`.
 
-        A silence of `PATIENCE` seconds ends it with `SilentError`."""
+        A silence of `TIMEOUT` seconds ends it with `SilentError`."""
         request = urllib.request.Request(self.url + _with(path, query), headers=self._headers)
         try:
-            with self._opener.open(request, timeout=PATIENCE) as response:
+            with self._opener.open(request, timeout=TIMEOUT) as response:
                 yield from response
         except urllib.error.HTTPError as error:
             with error:
@@ -101,7 +101,7 @@ class WebPort:
         headers = self._headers | ({"Content-Type": "application/json"} if body is not None else {})
         request = urllib.request.Request(self.url + path, body, headers, method=method)
         try:
-            with self._opener.open(request, timeout=PATIENCE) as response:
+            with self._opener.open(request, timeout=TIMEOUT) as response:
                 return Answer(response.status, response.headers, response.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -145,7 +145,7 @@ def basic(user: str, password: str) -> str:
 def _cause(error: Any) -> str:
     reason = getattr(error, "reason", error)
     if isinstance(reason, TimeoutError):
-        return f"nothing came within {PATIENCE:g} s"
+        return f"nothing came within {TIMEOUT:g} s"
     return str(getattr(reason, "strerror", None) or reason or type(reason).__name__)
 
 

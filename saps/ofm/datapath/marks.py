@@ -34,7 +34,7 @@ class Marks:
         """The members that these publications were for."""
         self._burst = 0
         """Datagrams since the last pause. Up to `SMALL` of them do not fill a buffer, so a loss is rare. A high-water
-        mark for each lone publication would double the cost of a quiet topic."""
+        mark for each single publication would double the cost of a quiet topic."""
         self._waiting = False
         self._relayed: dict[BrokerRef, tuple[int, tuple[BrokerRef, ...]]] = {}
         """Origin in another domain -> number of its last publication that has left along the tree, and the members that

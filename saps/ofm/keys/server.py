@@ -22,7 +22,7 @@ OVERLAP = 6.0
 """Seconds for which a broker still accepts an old key after it has received the next one. Within half of this time
 everyone has switched. A longer overlap lets a former member write for longer; a shorter one leaves less time to
 distribute."""
-PATIENCE = 2.0
+TIMEOUT = 2.0
 """Longest wait of a topic, in seconds, for brokers that do not confirm their keys. Less than half of `OVERLAP`."""
 ROUND = 0.6
 """Limit of one attempt to reach brokers, in seconds."""
@@ -108,7 +108,7 @@ class KeyServer:
 
     def change(self, topic: str, members: Set[BrokerRef], then: Done, *, renew: bool = False) -> None:
         """Give the topic's key to exactly these brokers from now on. `then` runs when all living members hold it, or
-        after `PATIENCE`. If the members have not changed and `renew` is not set, they keep their key and `then` runs at
+        after `TIMEOUT`. If the members have not changed and `renew` is not set, they keep their key and `then` runs at
         once."""
         if not members:
             self.drop(topic)
@@ -143,7 +143,7 @@ class KeyServer:
             if group.serial == serial:
                 self._finish(group)
 
-        self._port.after(PATIENCE, over)
+        self._port.after(TIMEOUT, over)
 
     def drop(self, topic: str) -> None:
         """End the topic's group: there is no tree any more, and nobody needs its keys."""

@@ -37,7 +37,7 @@ from saps.ofm.switch.requests import (
 from saps.ofm.switch.switch import TABLES, RefusedError
 
 MAKER, MODEL = "SAPS", "software switch"
-IDLE, PATIENCE = 5.0, 10.0
+IDLE, TIMEOUT = 5.0, 10.0
 """Seconds without a message until the controller is probed, and from then until it is declared dead."""
 MOST_WAITING = 1 << 20
 """Bytes of unwritten output above which packet-ins are dropped; packet-ins may be lost anyway."""
@@ -82,7 +82,7 @@ class Agent:
     def tick(self, seconds: float) -> None:
         """Count `seconds` that have passed: probe a silent controller, and declare it dead at last."""
         self._silence += seconds
-        if self._silence >= IDLE + PATIENCE:
+        if self._silence >= IDLE + TIMEOUT:
             self.lost = f"silent for {self._silence:.0f} s"
         elif self._silence >= IDLE and self.ready and not self._probed:
             self._probed = True

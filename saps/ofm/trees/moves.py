@@ -21,7 +21,7 @@ from saps.ofm.network.network import Network
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.moderation import Moderation
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds until a new tree that some switch has not confirmed is given up."""
 TRIES = 20
 """Most trees planned anew in one round, since each costs a planner's search."""
@@ -111,7 +111,7 @@ class Moves:
                 continue
             second.head_for(made, self._admission.informed(second, self._network))
             self._moderation.moved(now)
-            self._moves[topic] = Move(second, Phase.BUILDING, now + PATIENCE)
+            self._moves[topic] = Move(second, Phase.BUILDING, now + TIMEOUT)
             begun.append(second.topic)
         return begun
 

@@ -52,7 +52,7 @@ def examine(place: Path | Server) -> Examined:
 
 
 def repair(path: Path, new: Path) -> Examined:
-    """Make the file `new` of all sound records in the file `path`. Returns what was found in `path`. Raises
+    """Make the file `new` of all intact records in the file `path`. Returns what was found in `path`. Raises
     `StorageError`, also if `new` exists."""
     _free(new)
     found = examine(path)
@@ -71,7 +71,7 @@ def brokers(server: Server) -> list[str]:
 
 
 def repair_rows(server: Server) -> tuple[Examined, str]:
-    """Replace a broker's rows by the sound ones among them. Returns what was found, and the name under which the old
+    """Replace a broker's rows by the intact ones among them. Returns what was found, and the name under which the old
     rows are kept. Raises `StorageError`, also if the broker is alive."""
     with needing_psycopg():
         from saps.storage.driver.postgresql import replace

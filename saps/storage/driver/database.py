@@ -60,7 +60,7 @@ class Database:
         self.engine.close(self._now())
 
     def load(self) -> Saved:
-        """Return all sound records. Logs damaged records and sets them aside. If the machine's clock has jumped since
+        """Return all intact records. Logs damaged records and sets them aside. If the machine's clock has jumped since
         the last transaction, shifts the ends of sessions, wills and messages by the jump, in the engine as well.
 
         Raises `DamagedError` if records may be missing that cannot be named, `StorageError` if the engine fails.

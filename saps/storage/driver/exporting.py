@@ -14,7 +14,7 @@ from saps.storage.saved import SavedSession
 
 
 def records(found: Examined) -> Iterator[dict[str, Any]]:
-    """Yield all sound records, then those that earlier starts set aside. The caller must encode bytes (payloads,
+    """Yield all intact records, then those that earlier starts set aside. The caller must encode bytes (payloads,
     correlation data). Times are in seconds since the epoch."""
     saved = found.reader.saved
     for session in saved.sessions:

@@ -342,7 +342,7 @@ def brokers(server: Server) -> list[str]:
 
 
 def replace(server: Server, aside: str, now: Moment) -> Reader:
-    """Replace all rows of a broker by the sound ones among them; keep the old rows under the name `aside`. Returns what
+    """Replace all rows of a broker by the intact ones; keep the old rows under the name `aside`. Returns what
     was read. Raises `StorageError`, also if a process that uses the rows is alive."""
     with told(server), closing(connect(server)) as connection:
         if server.broker not in _brokers(connection, records=True):

@@ -12,7 +12,7 @@ from saps.messages import Message, Subscription
 from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table
-from saps.storage.records import SEEDS, State, key_of, sound
+from saps.storage.records import SEEDS, State, intact, key_of
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 
 CHANGED = "its checksum is wrong"
@@ -25,10 +25,10 @@ class Reader:
 
     def __init__(self, records: Records) -> None:
         self.saved = Saved()
-        """The sound records."""
+        """The intact records."""
         self.state: State | None = None
         self.sums: dict[Table, dict[Any, int]] = {table: {} for table in Table}
-        """Checksums of the sound records, by table and key."""
+        """Checksums of the intact records, by table and key."""
         self.set_aside: list[Row] = []
         """The rows of `saved.damaged`, unchanged and in the same order."""
         self.quarantine: list[SetAside] = []
@@ -72,7 +72,7 @@ class Reader:
         sums, damaged, seed = self.sums[table], 0, SEEDS[table]
         for row in self._records.rows(table, self.lost):
             key, fault = key_of(table, row), CHANGED
-            if sound(row, seed):
+            if intact(row, seed):
                 try:
                     take(row)
                 except (msgspec.MsgspecError, TypeError):
@@ -168,7 +168,7 @@ class Reader:
         return next(found, None)
 
     def _drop_unclaimed(self) -> None:
-        """Treat as damaged the messages to which no sound copy refers: their sessions are unknown."""
+        """Treat as damaged the messages to which no intact copy refers: their sessions are unknown."""
         claimed = {copy.message for session in self.saved.sessions for copy in session.copies}
         for number in self.saved.messages.keys() - claimed:
             row = None

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from research.simulated_ofm import OfmFaults
 from saps.agents.switchover import Mode
 from saps.ofm.datapath.flights import Flight, Flights, Meter
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.datapath.trial import BEHIND, RAISED, Ceiling, Trial
-from saps.ofm.simulated import OfmFaults
 from saps.overlay.delivery import order
 from saps.overlay.delivery.repairs import AGAIN, Repairs
 from saps.overlay.frames.delivery import Part, Publish

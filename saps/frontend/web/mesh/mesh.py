@@ -19,7 +19,7 @@ ROWS = 20_000
 """Most rows of topics in one state, and the rows that all brokers together are asked for: some 2 MB."""
 LEAST = 200
 """Rows that each broker may send at least, however many brokers there are."""
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 Act = Callable[[Callable[[], None]], None]
@@ -63,7 +63,7 @@ class Mesh:
 
     async def call(self, name: str, method: str, *args: Any) -> Answers:
         """Call agents by name or attribute (`saps.agents.api.AgentRegistry.call`). Raises `ProblemError` (504) after
-        `PATIENCE` seconds without an answer."""
+        `TIMEOUT` seconds without an answer."""
         answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
 
         def done(answers: Answers) -> None:
@@ -72,10 +72,10 @@ class Mesh:
 
         self._act(lambda: self._registry.call(name, method, args, done))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 return await answered
         except TimeoutError:
-            raise ProblemError(504, "The mesh does not answer", f"nothing for {PATIENCE:g} s") from None
+            raise ProblemError(504, "The mesh does not answer", f"nothing for {TIMEOUT:g} s") from None
 
     async def _gather(self) -> State:
         most = min(MOST_TOPICS, max(LEAST, ROWS // self._brokers))

@@ -19,7 +19,7 @@ from saps.operations.bans import KINDS, Ban, BanList, Banned, BanOrder, Bans, na
 
 LARGEST = 128 * 1024
 """Most bytes of an order; a client identifier has at most 64 KiB."""
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 
@@ -81,10 +81,10 @@ class BanRoutes:
         answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
         self._bans.order(ban, lambda answers: None if answered.done() else answered.set_result(answers))
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 answers = await answered
         except TimeoutError:
-            raise ProblemError(504, "The mesh does not answer", f"nothing for {PATIENCE:g} s") from None
+            raise ProblemError(504, "The mesh does not answer", f"nothing for {TIMEOUT:g} s") from None
         counts = [count for _, (_, count) in answers.of(tuple[str, int])]
         faults = [each.error for each in answers if each.error is not None]
         if not counts and faults:

@@ -177,7 +177,7 @@ export class MeshView {
   #detail() {
     const row = this.broker && this.store.brokers.get(this.broker);
     const away = this.broker && this.store.away.get(this.broker);
-    if (away && !row) return void this.#farewell(away);
+    if (away && !row) return void this.#explainAway(away);
     if (!row) return void fill(this.detail);
     const topics = [...this.store.topics.values()].filter((t) => t.publishers.includes(row.name)).sort((a, b) => b.rate - a.rate).slice(0, 8);
     const web = row.web[0];
@@ -221,7 +221,7 @@ export class MeshView {
       now?.fault ? h("span.bad", { role: "alert" }, now.fault) : null);
   }
 
-  #farewell(row) {
+  #explainAway(row) {
     const fault = h("p.bad", { role: "alert" });
     const forget = () => ask(`/v1/brokers/${encodeURIComponent(row.name)}`, "DELETE")
       .then(() => this.show(null), (error) => fill(fault, error.message));

@@ -32,7 +32,7 @@ from saps.ofm.northbound.schema import (
     SwitchBudget,
 )
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Timeout in seconds of a request that does not ask to wait."""
 LONG_POLL = 25.0
 """Seconds that one request of `watch` waits for a change. Less than the usual idle timeout of middleboxes."""
@@ -175,7 +175,7 @@ class Client:
                 URL(self._url + path, encoded=True),
                 data=body,
                 headers={"Content-Type": "application/json"} if body is not None else None,
-                timeout=aiohttp.ClientTimeout(total=PATIENCE + wait),
+                timeout=aiohttp.ClientTimeout(total=TIMEOUT + wait),
             ) as response:
                 answer = await response.read()
                 return _read(answer, response.status, kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.agents.user import Action, Rights
-from saps.frontend.mqtt.access.logins.service import Service, Wish
+from saps.frontend.mqtt.access.logins.service import Service, TopicRequest
 
 
 class AskedRights:
@@ -48,10 +48,10 @@ class AskedRights:
         base = self._base
         if base is not None and not (base.may_publish if action == "publish" else base.may_subscribe)(topic):
             return False
-        return self._service.permits(self._wish(action, topic))
+        return self._service.permits(self._request(action, topic))
 
     def ask(self, action: Action, topic: str, done: Callable[[bool], None], /) -> bool:
-        return self._service.inquire_topic(self._wish(action, topic), done)
+        return self._service.inquire_topic(self._request(action, topic), done)
 
     def settle(self, action: Action, found: dict[str, bool]) -> None:
         permitted = {topic for topic, allowed in found.items() if allowed}
@@ -63,5 +63,5 @@ class AskedRights:
     def may_keep(self, topic_filter: str) -> bool:
         return self._base is None or self._base.may_subscribe(topic_filter)
 
-    def _wish(self, action: Action, topic: str) -> Wish:
-        return Wish(user=self._user, client=self._client_id, address=self._host, action=action, topic=topic)
+    def _request(self, action: Action, topic: str) -> TopicRequest:
+        return TopicRequest(user=self._user, client=self._client_id, address=self._host, action=action, topic=topic)

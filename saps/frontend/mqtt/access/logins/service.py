@@ -37,7 +37,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class TopicRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request about a publication or subscription, as a JSON object."""
 
     user: str | None
@@ -49,7 +49,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The service's answer to a `Client` or `Wish`, as a JSON object."""
+    """The service's answer to a `Client` or `TopicRequest`, as a JSON object."""
 
     allow: bool
     user: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_BYTES)] | None = None
@@ -106,7 +106,7 @@ class Service:
         self._wall = wall
         self._known: dict[bytes, tuple[float, Verdict]] = {}
         """By digest of the request: the expiry of a cached answer (seconds since the epoch), and the answer."""
-        self._wishes: dict[Wish, tuple[float, bool]] = {}
+        self._topics: dict[TopicRequest, tuple[float, bool]] = {}
         """By request about a topic: the expiry of a cached answer, and whether it allows the request."""
 
     def known(self, url: str, client: Client) -> Verdict | None:
@@ -128,15 +128,15 @@ class Service:
     def forget(self) -> None:
         """Clear the caches."""
         self._known.clear()
-        self._wishes.clear()
+        self._topics.clear()
 
-    def permits(self, wish: Wish) -> bool | None:
-        """Return whether the cached answer allows the wish, or None if the service has to be asked."""
-        until, allowed = self._wishes.get(wish, (0.0, False))
+    def permits(self, request: TopicRequest) -> bool | None:
+        """Return whether the cached answer allows the request, or None if the service has to be asked."""
+        until, allowed = self._topics.get(request, (0.0, False))
         return allowed if until > self._wall() else None
 
-    def inquire_topic(self, wish: Wish, done: Callable[[bool], None]) -> bool:
-        """Ask the service about a topic, then call `done` with whether it allows the wish; False without an answer.
+    def inquire_topic(self, request: TopicRequest, done: Callable[[bool], None]) -> bool:
+        """Ask the service about a topic, then call `done` with whether it allows the request; False without an answer.
 
         Returns False and does nothing if too many requests wait (`Ask`).
         """
@@ -144,13 +144,13 @@ class Service:
         def answered(answer: Answer | None) -> None:
             if answer is not None:
                 keep = self.options.cache if answer.allow else min(self.options.cache, KEPT_REFUSAL)
-                self._wishes.pop(wish, None)
-                while len(self._wishes) >= KEPT_TOPICS:
-                    del self._wishes[next(iter(self._wishes))]
-                self._wishes[wish] = self._wall() + keep, answer.allow
+                self._topics.pop(request, None)
+                while len(self._topics) >= KEPT_TOPICS:
+                    del self._topics[next(iter(self._topics))]
+                self._topics[request] = self._wall() + keep, answer.allow
             done(answer is not None and answer.allow)
 
-        return self.ask(self.options.topics, msgspec.json.encode(wish), wish.address, answered)
+        return self.ask(self.options.topics, msgspec.json.encode(request), request.address, answered)
 
     def _remembered(self, url: str, client: Client, answer: Answer) -> Verdict:
         now = self._wall()
