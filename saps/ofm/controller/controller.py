@@ -70,6 +70,8 @@ class Controller:
         """OFMs that something has happened to, oldest first."""
         self._asked: dict[str, None] = {}
         """OFMs that go first: a caller waits for them, or a switch has refused them."""
+        self._early: dict[str, None] = {}
+        """OFMs left alone until the network has settled, or the last of their switches has been read."""
         self._concerns = Concerns()
         self.touched: dict[str, None] = {}
         """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
@@ -136,6 +138,8 @@ class Controller:
                 pass
             case Settled():
                 self._run()  # adopt what switches hold of OFMs that wait for their slice, before strangers are evicted
+                self._stale |= self._early
+                self._early = {}
                 self._news(event)
             case _:
                 self._news(event)
@@ -258,12 +262,17 @@ class Controller:
         concerned: dict[str, None] = {}
         left = sys.maxsize if most is None else most
         while self._asked or (self._stale and left > 0):
-            left -= not self._asked
+            asked = bool(self._asked)
             topic = next(iter(self._asked or self._stale))
             self._asked.pop(topic, None)
             self._stale.pop(topic, None)
-            concerned[topic] = None
             record = self.records.get(topic) or self.moves.record(topic)
+            if record is not None and not asked and self._waits(record):
+                self._early[topic] = None
+                continue
+            self._early.pop(topic, None)
+            left -= not asked
+            concerned[topic] = None
             if record is not None:
                 self._advance(record)
             self._concerns.update(topic, self.records.get(topic) or self.moves.record(topic))
@@ -271,6 +280,13 @@ class Controller:
             if topic in self.records:
                 self._tell(self.records[topic])
         self.touched |= concerned
+
+    def _waits(self, record: Record) -> bool:
+        """Return whether an OFM of an earlier run has said what it waits for, and still waits for a switch to be read.
+        Otherwise each of its switches would cost a new plan and a new state."""
+        if self.network.settled or record.plan is None or record.busy or record.state.reason is None:
+            return False
+        return not all(map(self.network.known, record.plan.tables))
 
     def _start(self, dpid: int) -> None:
         """Start the next batch at a switch if it is idle and has something to do."""

@@ -150,15 +150,15 @@ class Ledger:
         if before is not tables:
             budget, old, new = self.budget(dpid), Usage.of(before), Usage.of(tables)
             wanted = self.used(dpid).exchanged(old, new)
-            for what, grows, total, allowed in (
-                ("flow entries", new.entries > old.entries, wanted.entries, budget.entries),
-                ("buckets", new.buckets > old.buckets, wanted.buckets, budget.buckets),
-                ("groups", new.groups > old.groups, wanted.groups, budget.groups),
-                ("buckets in one group", largest(tables) > largest(before), largest(tables), budget.group_size),
-            ):
-                # A plan that needs no more than before must pass even on a switch that is over its budget.
-                if grows and total > allowed:
-                    raise OverBudgetError(dpid, what, total, allowed)
+            # A plan that needs no more than before must pass even on a switch that is over its budget.
+            if new.entries > old.entries and wanted.entries > budget.entries:
+                raise OverBudgetError(dpid, "flow entries", wanted.entries, budget.entries)
+            if new.buckets > old.buckets and wanted.buckets > budget.buckets:
+                raise OverBudgetError(dpid, "buckets", wanted.buckets, budget.buckets)
+            if new.groups > old.groups and wanted.groups > budget.groups:
+                raise OverBudgetError(dpid, "groups", wanted.groups, budget.groups)
+            if new.buckets > budget.group_size and (most := largest(tables)) > max(largest(before), budget.group_size):
+                raise OverBudgetError(dpid, "buckets in one group", most, budget.group_size)
 
     def admit(self, plan: Plan, *, both: bool = False) -> None:
         """Put the plan in force in place of its predecessor. With `both`, the predecessor counts until `settle`

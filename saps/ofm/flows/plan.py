@@ -354,17 +354,16 @@ def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
         return [flow] if trunks else []
     flows = []
     for trunk in trunks:
-        onward = (ToGroup(other.group.id) for other in trunks if other.group is not None and other is not trunk)
-        actions: tuple[Action, ...] = (*_queue(ofm.service), ToGroup(ofm.group), *onward)
-        flows += [Flow(TRUNK, _from_link(ofm.address, port), actions, cookie=ofm.cookie) for port in trunk.ports]
+        onward = tuple(ToGroup(other.group.id) for other in trunks if other.group is not None and other is not trunk)
+        flows += [_trunk_flow(ofm, port, onward) for port in trunk.ports]
     return flows
 
 
 @lru_cache(1 << 16)
-def _from_link(address: OfmAddress, port: int) -> Match:
-    """Return the match of packets to an OFM from a tree link. Results are cached, as switches use the same port
-    numbers."""
-    return Match.of(in_port=port, **_addressed(address))
+def _trunk_flow(ofm: Ofm, port: int, onward: tuple[ToGroup, ...]) -> Flow:
+    """Return the flow from one tree link. Results are cached, as switches use the same port numbers."""
+    match = Match.of(in_port=port, **_addressed(ofm.address))
+    return Flow(TRUNK, match, (*_queue(ofm.service), ToGroup(ofm.group), *onward), cookie=ofm.cookie)
 
 
 def _broker_flow(

@@ -43,15 +43,17 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
     ones are put; groups and meters are dropped after the flows that used them. Barriers separate these steps."""
     if actual is desired:
         return []
+    put = {id: group for id, group in desired.groups.items() if not _same(actual.groups.get(id), group)}
+    dropped = {id: group for id, group in actual.groups.items() if id not in desired.groups}
     steps: list[list[Change]] = [
         [
             *(PutMeter(meter) for id, meter in desired.meters.items() if actual.meters.get(id) != meter),
-            *(PutGroup(group) for group in _uses_last(desired.groups) if not _same(actual.groups.get(group.id), group)),
+            *map(PutGroup, _uses_last(put)),
         ],
         [PutFlow(flow) for name, flow in desired.flows.items() if actual.flows.get(name) != flow],
         [DropFlow(flow) for name, flow in actual.flows.items() if name not in desired.flows],
         [
-            *(DropGroup(group.id) for group in reversed(_uses_last(actual.groups)) if group.id not in desired.groups),
+            *(DropGroup(group.id) for group in reversed(_uses_last(dropped))),
             *(DropMeter(id) for id in actual.meters if id not in desired.meters),
         ],
     ]
@@ -158,6 +160,8 @@ def _same(one: Group | None, other: Group) -> bool:
 
 def _uses_last(groups: Mapping[int, Group]) -> list[Group]:
     """Return the groups, each after those its buckets hand packets to."""
+    if len(groups) < 2:
+        return list(groups.values())
     ordered: dict[int, Group] = {}
 
     def visit(group: Group) -> None:

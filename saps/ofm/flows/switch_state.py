@@ -145,7 +145,7 @@ class SwitchState:
         if self._actual is not None:
             self._entries += sum(len(to.flows) - len(self.holds(part).flows) for part, to in self._flying.items())
             self._actual |= self._flying
-        self._assured |= self._flying.keys()
+        self._assured.update(self._flying)  # `|=` with a view would copy the set
         self._tidy(self._flying)
         self._flying = {}
         return parts

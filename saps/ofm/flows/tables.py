@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -268,6 +269,7 @@ def ipv4(text: str) -> int:
     return int(ipaddress.IPv4Address(text))
 
 
+@lru_cache(1 << 14)
 def mac(text: str) -> int:
     """Return the value of a MAC address written `02:00:00:00:00:01`. Raises `ValueError` for a malformed one."""
     parts = text.split(":")
@@ -276,6 +278,7 @@ def mac(text: str) -> int:
     return int("".join(parts), 16)
 
 
+@lru_cache(1 << 14)
 def mac_text(value: int) -> str:
     """Return a MAC address as `02:00:00:00:00:01`, the inverse of `mac`."""
     return value.to_bytes(6, "big").hex(":")

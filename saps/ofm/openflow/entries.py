@@ -88,17 +88,21 @@ def read_group_count(data: bytes, start: int, end: int) -> v.GroupCount:
 
 def read_flow_count(data: bytes, start: int, end: int) -> v.FlowCount | None:
     """Return a flow entry with its counters (7.3.5.2), or None if it matches on an unknown field."""
-    (_, table, sec, nsec, priority, idle, hard, _, cookie, packets, count) = struct.unpack_from(
-        ofproto.OFP_FLOW_STATS_0_PACK_STR, data, start
-    )
-    match, instructions = read_match(data, start + 48, end)
+    table, sec, nsec, priority, idle, hard, cookie, packets, count = _FLOW_STATS.unpack_from(data, start)
+    flow = _flow(table, priority, bool(idle or hard), cookie, data[start + 48 : end])
+    return None if flow is None else v.FlowCount(flow, packets, count, sec + nsec / 1e9)
+
+
+@lru_cache(1 << 15)
+def _flow(table: int, priority: int, expires: bool, cookie: int, rest: bytes) -> Flow | None:
+    """Return a flow entry, of which `rest` is the match and the instructions. Results are cached, as an OFM has the
+    same entry at all switches that it enters by the same port."""
+    match, instructions = read_match(rest, 0, len(rest))
     if match is None:
         return None
-    found = read_instructions(data, instructions, end)
-    told = Instructions((NOTHING_OF_OURS,)) if found is None or idle or hard else found
-    return v.FlowCount(
-        Flow(priority, match, told.actions, table, cookie, told.meter, told.goto), packets, count, sec + nsec / 1e9
-    )
+    found = read_instructions(rest, instructions, len(rest))
+    told = Instructions((NOTHING_OF_OURS,)) if found is None or expires else found
+    return Flow(priority, match, told.actions, table, cookie, told.meter, told.goto)
 
 
 def read_instructions(data: bytes, start: int, end: int) -> Instructions | None:
@@ -146,16 +150,22 @@ def _short_action(data: bytes) -> Action:
 def read_group(data: bytes, start: int, end: int) -> Group:
     """Return a group (7.3.5.10)."""
     _, kind, group = struct.unpack_from(ofproto.OFP_GROUP_DESC_STATS_PACK_STR, data, start)
-    buckets = tuple(read_bucket(data, first, last) for first, last in walk(data, start + 8, end, 16, 0))
+    buckets = tuple([read_bucket(data[first:last]) for first, last in walk(data, start + 8, end, 16, 0)])
     if kind not in KINDS:
         return Group(group, (*buckets, Bucket((NOTHING_OF_OURS,))))
     return Group(group, buckets, KINDS[kind])
 
 
-def read_bucket(data: bytes, start: int, end: int) -> Bucket:
+def read_bucket(data: bytes) -> Bucket:
     """Return a bucket (7.3.4.2)."""
-    _, weight, watch, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data, start)
-    return Bucket(read_actions(data, start + 16, end), weight, None if watch == ofproto.OFPP_ANY else watch)
+    return _short_bucket(data) if len(data) <= 4 * SHORT else _short_bucket.__wrapped__(data)
+
+
+@lru_cache(1 << 14)
+def _short_bucket(data: bytes) -> Bucket:
+    """Return a bucket. Results are cached, as the groups of a switch share most of theirs."""
+    _, weight, watch, _ = struct.unpack_from(ofproto.OFP_BUCKET_PACK_STR, data)
+    return Bucket(read_actions(data, 16, len(data)), weight, None if watch == ofproto.OFPP_ANY else watch)
 
 
 def read_meter(data: bytes, start: int, end: int) -> Meter:
@@ -230,6 +240,8 @@ def _oxm(data: bytes, start: int, end: int) -> tuple[str, int, int | None, int]:
 
 
 _HEAD, _HALVES = struct.Struct("!I"), struct.Struct("!HH")
+_FLOW_STATS = struct.Struct("!2xBxIIHHH6xQQQ")
+"""What is told of a flow entry before its match (`ofp_flow_stats`), without its length and flags."""
 SHORT = 64
 """Longest action that is cached, in bytes; a rewritten IPv6 address takes 24."""
 SIZES: dict[str, int] = {name: (bits + 7) // 8 for name, bits in WIDTHS.items()}

@@ -202,7 +202,7 @@ def _match(message: bytes, start: int) -> tuple[Match, int]:
 
 def _group_mod(message: bytes) -> GroupMod:
     command, kind, number = struct.unpack_from(ofproto.OFP_GROUP_MOD_PACK_STR, message, 8)
-    buckets = tuple(read_bucket(message, *place) for place in walk(message, 16, len(message), 16, 0))
+    buckets = tuple(read_bucket(message[first:last]) for first, last in walk(message, 16, len(message), 16, 0))
     if command not in (ofproto.OFPGC_ADD, ofproto.OFPGC_MODIFY, ofproto.OFPGC_DELETE):
         raise RefusedError("OFPGMFC_BAD_COMMAND")
     if command == ofproto.OFPGC_DELETE:

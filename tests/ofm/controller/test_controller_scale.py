@@ -18,6 +18,7 @@ from saps.ofm.controller.driver import service as service_module
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import (
     Applied,
+    Apply,
     Event,
     GoneOn,
     HostMoved,
@@ -31,13 +32,15 @@ from saps.ofm.controller.events import (
     TablesRead,
     Told,
 )
-from saps.ofm.controller.saved import restore
+from saps.ofm.controller.saved import Saver, restore
 from saps.ofm.flows.budget import Budget
 from saps.ofm.flows.plan import Loopback
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
+from saps.ofm.openflow.framing import Framer
+from saps.ofm.openflow.ofp import ofproto
 
 SWITCHES, TREES = 16, 60
 AMPLE = 1_000_000
@@ -146,12 +149,29 @@ def test_a_join_costs_one_tree_and_comes_before_those_of_a_failed_link() -> None
     assert world.planned.keys() == over | {joining}
 
 
+def test_a_restart_tells_what_a_tree_waits_for_and_that_it_is_there_and_nothing_between() -> None:
+    before, again = Instant().machine, machine()
+    restore(again, Saver(before).save())
+    switches = list(range(1, SWITCHES + 1))
+    told: Counter[str] = Counter()
+    events: list[Event] = [SwitchUp(dpid, dict.fromkeys(range(1, HOST + 1), True)) for dpid in switches]
+    events += [TablesRead(dpid, before.network.baseline.with_(before.ledger.desired(dpid))) for dpid in switches]
+    for event in events:
+        effects = again.handle(event)
+        assert not any(isinstance(effect, Apply) for effect in effects)
+        told.update(effect.state.topic for effect in effects if isinstance(effect, Told))
+    assert told == dict.fromkeys(again.records, 2)
+    assert all(record.state.status is Status.CONSTRUCTED for record in again.records.values())
+
+
 # -- over sockets
 
 
 @asynccontextmanager
-async def served(network: WireSwitches, tables: Path, *, anew: bool) -> AsyncIterator[ControllerService]:
-    """A controller of these switches, with its state file."""
+async def served(
+    network: WireSwitches, tables: Path, *, anew: bool, held_up: float = 0.0
+) -> AsyncIterator[ControllerService]:
+    """A controller of these switches, with its state file; what it reads of switch 1 may be held up."""
     controller = machine()
     if not anew:
         restore(controller, await asyncio.to_thread(tables.read_bytes))
@@ -159,15 +179,40 @@ async def served(network: WireSwitches, tables: Path, *, anew: bool) -> AsyncIte
     server = OpenFlowServer("127.0.0.1", 0, service, ServerSettings(probe_interval=0.5, grace=5))
     port = await server.start()
     await service.start(server)
-    attending = [asyncio.ensure_future(network.attend(switch, port)) for switch in network.switches.values()]
-    try:
-        yield service
-    finally:
-        for task in attending:
-            task.cancel()
-        await asyncio.gather(*attending, return_exceptions=True)
-        await server.close()
-        await service.close()
+    async with holding_up(port, held_up) as slow:
+        ports = {dpid: slow if held_up and dpid == 1 else port for dpid in network.switches}
+        attending = [
+            asyncio.ensure_future(network.attend(switch, ports[dpid])) for dpid, switch in network.switches.items()
+        ]
+        try:
+            yield service
+        finally:
+            for task in attending:
+                task.cancel()
+            await asyncio.gather(*attending, return_exceptions=True)
+            await server.close()
+            await service.close()
+
+
+@asynccontextmanager
+async def holding_up(port: int, seconds: float) -> AsyncIterator[int]:
+    """A way to the controller on which a switch's flow entries, and all that comes behind them, take so long."""
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slow: bool) -> None:
+        framer = Framer(0xFFFF)
+        while data := await reader.read(1 << 16):
+            for message in framer.feed(data):
+                if slow and message[1] == ofproto.OFPT_MULTIPART_REPLY and message[9] == ofproto.OFPMP_FLOW:
+                    await asyncio.sleep(seconds)
+                writer.write(message)
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward, back = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(forward(reader, back, slow=True), forward(onward, writer, slow=False))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -216,3 +261,18 @@ async def test_a_restart_changes_no_entry_and_looking_after_tables_reads_what_is
         lost = network.switches[1].flows
         lost.pop(next(name for name in lost if name not in (*held[2],)))
         await until(lambda: network.switches[1].flows == held[1])
+
+
+async def test_a_restart_waits_for_links_whose_probes_come_behind_the_tables_of_a_switch(tmp_path: Path) -> None:
+    network = WireSwitches(SWITCHES)
+    async with served(network, tmp_path / "state", anew=True) as service:
+        for topic, intent in intents().items():
+            await service.intent(topic, intent)
+        await constructed(service)
+    held = {dpid: dict(switch.flows) for dpid, switch in network.switches.items()}
+    async with served(network, tmp_path / "state", anew=False, held_up=1.5) as service:
+        await until(lambda: len(service.connected()) == SWITCHES)
+        seen = service.machine.topology.links
+        await constructed(service)
+        assert service.machine.topology.links == seen == sorted(links(SWITCHES))
+        assert {dpid: switch.flows for dpid, switch in network.switches.items()} == held

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 AGAIN = 1.0
 """Pause in seconds until a switch that did not do what it was asked is read again."""
+LOOK = 0.1
+"""Seconds between two looks whether something in the network is new, until it has settled."""
 PROBE_FIRST, PROBE_LAST = 0.2, 5.0
 """First and longest pause in seconds between two rounds of probes for a broker not seen yet; the pause doubles. A
 smaller value finds the broker sooner, and costs a packet for each such broker and port without a link."""
@@ -236,12 +238,17 @@ class ControllerService(RequestHandler):
     # ---- what goes on meanwhile
 
     async def _settle(self) -> None:
-        """Report the network as settled when no new switch has connected for the grace period."""
-        seen = 0
-        while not seen or seen < len(self._seen):
-            seen = len(self._seen)
-            await asyncio.sleep(self._grace)
+        """Report the network as settled when no switch or link has been new for the grace period, or ten times as long
+        while a switch is being read: the probes that cross its links come behind its tables. Turns of the loop count,
+        not the clock, since a busy controller hears late of what is there."""
         assert self.server is not None
+        network, quiet, before = self.machine.network, 0.0, (0, 0)
+        step = min(LOOK, self._grace)
+        while not self._seen or quiet < self._grace:
+            await asyncio.sleep(step)
+            there = (len(self._seen), len(self.server.links))
+            pace = 1.0 if all(map(network.known, self._switches)) else 0.1
+            quiet, before = (quiet + pace * step if there == before else 0.0), there
         self.handle(Settled(set(self._switches), self.server.links))
 
     async def _tick(self) -> None:
