@@ -7,6 +7,7 @@ So the cost of an event depends on what it touches, not on the size of the netwo
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
+from operator import is_
 
 from saps.ofm.controller.events import (
     HostMoved,
@@ -33,9 +34,19 @@ class Concerns:
     def __init__(self) -> None:
         self._keys: dict[str, frozenset[Hashable]] = {}
         self._names: dict[Hashable, dict[str, None]] = {}
+        self._bases: dict[str, tuple[object, ...]] = {}
+        """What `_keys` were made from, of OFMs that are busy: while a plan comes into force they stay the same."""
 
     def update(self, name: str, record: Record | None) -> None:
         """Update the dependencies of an OFM; None: the OFM has ended."""
+        if record is not None and record.busy:
+            base = (record.plan, record.former, record.intent, record.lost, record.refusal)
+            known = self._bases.get(name)
+            if known is not None and all(map(is_, base, known)):
+                return
+            self._bases[name] = base
+        else:
+            self._bases.pop(name, None)
         before = self._keys.get(name, frozenset())
         now = _keys(record) if record is not None else frozenset()
         for key in before - now:

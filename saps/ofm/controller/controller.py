@@ -267,7 +267,7 @@ class Controller:
             self._asked.pop(topic, None)
             self._stale.pop(topic, None)
             record = self.records.get(topic) or self.moves.record(topic)
-            if record is not None and not asked and self._waits(record):
+            if record is not None and not asked and _waits(record, self.network):
                 self._early[topic] = None
                 continue
             self._early.pop(topic, None)
@@ -280,13 +280,6 @@ class Controller:
             if topic in self.records:
                 self._tell(self.records[topic])
         self.touched |= concerned
-
-    def _waits(self, record: Record) -> bool:
-        """Return whether an OFM of an earlier run has said what it waits for, and still waits for a switch to be read.
-        Otherwise each of its switches would cost a new plan and a new state."""
-        if self.network.settled or record.plan is None or record.busy or record.state.reason is None:
-            return False
-        return not all(map(self.network.known, record.plan.tables))
 
     def _start(self, dpid: int) -> None:
         """Start the next batch at a switch if it is idle and has something to do."""
@@ -432,3 +425,11 @@ class Controller:
             return f"no path to {', '.join(sorted({broker.mac for broker in record.lost}))}"
         away = [f"{dpid:016x}" for dpid in sorted(needed) if not self.network.known(dpid)]
         return f"waiting for switch {', '.join(away)}" if away else None
+
+
+def _waits(record: Record, network: Network) -> bool:
+    """Return whether an OFM of an earlier run has said what it waits for, and still waits for a switch to be read.
+    Otherwise each of its switches would cost a new plan and a new state."""
+    if network.settled or record.plan is None or record.busy or record.state.reason is None:
+        return False
+    return not all(map(network.known, record.plan.tables))

@@ -68,6 +68,8 @@ class SwitchUp:
     ports: Mapping[int, bool]
     speeds: Mapping[int, int] = field(default_factory=dict)
     """Speeds of ports in kbit/s, as far as the switch reports them."""
+    tables: int = 254
+    """Number of its flow tables."""
 
 
 @dataclass(frozen=True, slots=True)

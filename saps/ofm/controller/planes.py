@@ -99,13 +99,14 @@ class Planes:
 
     def _plan(self) -> bool:
         """Head for the best layout now. Return whether it is another one than the present."""
-        seen = (self.brokers, self._network.topology.version, self._network.settled)
-        if seen == self._seen or (self.brokers is not None and not self._network.settled):
+        network = self._network
+        seen = (self.brokers, network.topology.version, network.settled, dict(network.table_counts))
+        if seen == self._seen or (self.brokers is not None and not network.settled):
             return False
         self._seen, self._refusal = seen, None
         try:
             layout = self._best()
-            wanted = tables(layout) if layout is not None else {}
+            wanted = tables(layout, available=network.table_counts) if layout is not None else {}
             self._ledger.set_aside(wanted)
         except (TooFewTablesError, OverBudgetError, ValueError) as error:
             self._refusal, layout, wanted = str(error), None, {}

@@ -44,6 +44,8 @@ class Network:
         """The port at which each MAC address was seen."""
         self.switch_states: dict[int, AnySwitchState] = {}
         """The tables of every switch that was heard of, or shall hold something."""
+        self.table_counts: dict[int, int] = {}
+        """The number of flow tables of each switch that has connected."""
         self.settled = False
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
         self._expected: Counter[BrokerAddress] = Counter()
@@ -78,7 +80,8 @@ class Network:
         switch."""
         topology, before = self.topology, self.topology.version
         match news:
-            case SwitchUp(dpid=dpid, ports=ports):
+            case SwitchUp(dpid=dpid, ports=ports, tables=tables):
+                self.table_counts[dpid] = tables
                 topology.switch_up(dpid, [port for port, up in ports.items() if up])
                 for port in [port for port, up in ports.items() if not up]:
                     topology.port_status(dpid, port, up=False)

@@ -140,6 +140,17 @@ async def members(
             member.close()
 
 
+async def all_known(client: Client, lab: Lab) -> None:
+    """Returns once the controller knows all switches and links. Before, a host may seem to be behind a port of another
+    switch, and its tree is made anew when the link there is found."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = await client.topology()
+            if (len(found.switches), len(found.links)) == (len(lab.topology.switches), len(lab.topology.links)):
+                return
+            await asyncio.sleep(0.05)
+
+
 async def constructed(client: Client, topic: str, brokers: Iterable[Member]) -> OfmAddress:
     """An OFM over these brokers, ready for use."""
     request = OfmRequest(topic, [member.address for member in brokers])

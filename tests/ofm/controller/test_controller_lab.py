@@ -26,6 +26,7 @@ from tests.ofm.controller.ofc import (
     PATIENCE,
     SWITCHES,
     Stream,
+    all_known,
     constructed,
     heard_by_all,
     members,
@@ -86,6 +87,7 @@ async def test_who_stays_loses_and_doubles_nothing_while_others_join_and_leave(l
     come_and_go = ["c1b2", "c2b2", "c4b1", "c3b2", "c4b2"]
     with ofc(lab) as running:
         async with running.client() as client, members(lab) as brokers:
+            await all_known(client, lab)
             to = await constructed(client, TOPIC, [brokers[name] for name in stay])
             stream = Stream(brokers["c1b1"], to)
             joined: list[str] = []
@@ -228,11 +230,7 @@ async def test_a_link_of_the_tree_fails_and_the_tree_goes_another_way(ring: Lab)
 async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) -> None:
     with ofc(lab, "--flow-budget", "5") as running:
         async with running.client() as client, members(lab) as brokers:
-            everybody = OfmRequest(TOPIC, [member.address for member in brokers.values()])
-            async with asyncio.timeout(PATIENCE):  # until all hosts and links are known: a detour has no room either
-                while (await client.put(everybody, wait=PATIENCE)).status is Status.REFUSED:
-                    await client.delete(TOPIC, wait=PATIENCE)
-            await client.delete(TOPIC, wait=PATIENCE)
+            await all_known(client, lab)
             to = await constructed(client, TOPIC, [brokers["c1b1"], brokers["c2b1"]])
             refused = await client.put(OfmRequest("other", [member.address for member in brokers.values()]), PATIENCE)
             assert refused.status is Status.REFUSED
@@ -255,14 +253,10 @@ async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_
     ofctl(lab, "add-meter", switch, "meter=1 pktps bands=type=drop rate=7")
     with ofc(lab, "--meter", str(rate)) as running:
         async with running.client() as client, members(lab, ["c1b1", "c1b2", "c2b1"]) as brokers:
+            await all_known(client, lab)
             to = await constructed(client, TOPIC, brokers.values())
             flooder, other, far = brokers.values()
             assert lab.topology.host("c1b2").switch == switch
-            async with asyncio.timeout(PATIENCE):  # until all links are known: the tree is planned anew with each
-                before, now = None, ours(tables(lab))
-                while now != before:
-                    await asyncio.sleep(1.0)
-                    before, now = now, ours(tables(lab))
             began = time.monotonic()
             dropped = 0
             while not dropped:  # a slow machine may take a while to send more than the meter lets through

@@ -246,6 +246,29 @@ def test_planes_that_had_no_room_are_laid_when_trees_have_gone() -> None:
     check(world)
 
 
+def test_while_a_switch_has_few_tables_topics_go_by_their_trees() -> None:
+    network = ring(6)
+    world = world_of(network)
+
+    def replace_switch(tables: int) -> None:
+        world.disconnect(2)
+        world.table_counts[2] = tables
+        world.connect(2)
+        world.run()
+
+    replace_switch(2)
+    world.intent(EVERY_TOPIC, network.brokers)
+    world.intent("air/ward1", network.brokers)
+    world.run()
+    assert state(world).status is Status.REFUSED
+    assert "tables and has 2" in (state(world).reason or "")
+    assert all(flow.table == 0 for switch in world.fabric.switches.values() for flow in switch.tables.flows.values())
+    assert world.machine.state("air/ward1").status is Status.CONSTRUCTED
+    replace_switch(254)
+    assert state(world).status is Status.CONSTRUCTED
+    check(world)
+
+
 def test_a_switch_without_room_for_the_planes_has_all_of_them_refused() -> None:
     network = ring(6)
     world = world_of(network, capacity=12)

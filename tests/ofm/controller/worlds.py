@@ -79,6 +79,8 @@ class World:
         self.todo: dict[int, deque[Change] | None] = {}
         """Per connected switch what is still to be done: changes, or None: to be read."""
         self.connected: set[int] = set()
+        self.table_counts: dict[int, int] = {}
+        """Number of flow tables of switches that have few."""
         self.applied = 0
         """Changes made at switches."""
         self.start()
@@ -160,7 +162,8 @@ class World:
         self.fabric.switches[dpid].apply([PutFlow(flow) for flow in BASE_FLOWS])
         picture = self.truth.to_json()
         [ports] = [switch["ports"] for switch in picture["switches"] if switch["dpid"] == f"{dpid:016x}"]
-        self.hear(SwitchUp(dpid, {port["port"]: port["up"] for port in ports}))
+        tables = self.table_counts.get(dpid, 254)
+        self.hear(SwitchUp(dpid, {port["port"]: port["up"] for port in ports}, tables=tables))
 
     def disconnect(self, dpid: int) -> None:
         """A switch's connection ends; what it was told is done as far as it is done."""

@@ -126,7 +126,7 @@ class ControllerService(RequestHandler):
         self._interrupt(switch.dpid)
         ports = {number: port.up for number, port in switch.ports.items() if number <= LAST_PORT}
         speeds = {number: port.speed for number, port in switch.ports.items() if number in ports}
-        self.handle(SwitchUp(switch.dpid, ports, speeds))
+        self.handle(SwitchUp(switch.dpid, ports, speeds, switch.table_count))
 
     def switch_down(self, dpid: int) -> None:
         self._switches.pop(dpid, None)

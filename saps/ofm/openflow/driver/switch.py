@@ -48,6 +48,8 @@ class Switch:
         self._channel = channel
         self.dpid = ready.features.dpid
         self.maker, self.model = ready.maker
+        self.table_count = ready.features.tables
+        """Number of its flow tables."""
         self.ports: dict[int, PortInfo] = {port.number: port for port in ready.ports}
         """Ports by number, kept up to date, including the switch's own port, LOCAL."""
         self.granted = Role.EQUAL
