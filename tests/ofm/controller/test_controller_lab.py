@@ -230,7 +230,11 @@ async def test_a_link_of_the_tree_fails_and_the_tree_goes_another_way(ring: Lab)
 async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) -> None:
     with ofc(lab, "--flow-budget", "5") as running:
         async with running.client() as client, members(lab) as brokers:
-            await all_known(client, lab)
+            everybody = OfmRequest(TOPIC, [member.address for member in brokers.values()])
+            async with asyncio.timeout(PATIENCE):  # until all hosts and links are known: a detour has no room either
+                while (await client.put(everybody, wait=PATIENCE)).status is Status.REFUSED:
+                    await client.delete(TOPIC, wait=PATIENCE)
+            await client.delete(TOPIC, wait=PATIENCE)
             to = await constructed(client, TOPIC, [brokers["c1b1"], brokers["c2b1"]])
             refused = await client.put(OfmRequest("other", [member.address for member in brokers.values()]), PATIENCE)
             assert refused.status is Status.REFUSED
