@@ -143,7 +143,7 @@ class Yields(IntEnum):
     MOVING = 3
     """The session is moving to another broker."""
     LATER = 4
-    """The client has since connected to the broker that answers."""
+    """The client has since connected to the broker that answers, or to one to which the session is moving."""
     FORBIDDEN = 5
     """The session belongs to another user."""
 

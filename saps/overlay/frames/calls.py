@@ -291,6 +291,9 @@ class SessionLeases(msgspec.Struct, frozen=True, array_like=True, tag=20):
     leases: list[SessionLease]
     holders: list[BrokerRef] = []
     """In the answer to `Claim`: the other holders of the partition."""
+    bereft: bool = False
+    """In the answer to `Claim`: all former holders of the partition have died lately. Some leases may be known only to
+    brokers that stand still."""
 
 
 class Outstanding(msgspec.Struct, frozen=True, array_like=True, tag=21):

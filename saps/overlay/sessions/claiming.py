@@ -21,8 +21,9 @@ class CopiesHere(Protocol):
     def restores(self, client: str) -> bool:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
 
-    def incomplete(self, client: str) -> bool:
-        """Return whether brokers that know the client's session may be starting, together with this one."""
+    @property
+    def young(self) -> bool:
+        """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
 
 
 class Claiming:
@@ -33,12 +34,14 @@ class Claiming:
 
     __slots__ = (
         "asked",
+        "bereft",
         "branch",
         "client",
         "done",
         "given",
         "inheriting",
         "keep",
+        "later",
         "offered",
         "over",
         "rounds",
@@ -59,12 +62,16 @@ class Claiming:
         """The brokers that have been asked for the session."""
         self.offered: dict[BrokerRef, None] = {}
         """The brokers that have reported an older session during the claim, in that order."""
+        self.bereft = False
+        """Whether the holders of the directory may lack leases (`SessionLeases.bereft`)."""
         self.over = False
         self.branch = False
         """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
         self.inheriting = False
         """Whether this broker is adopting the session of a dead broker."""
         self.since = since
+        self.later = 0
+        """The greatest stamp of a claim of the same user that has asked for the session meanwhile."""
         self.waited = False
         """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
 

@@ -40,7 +40,7 @@ holders at once."""
 
 ORPHANED = 20.0
 """Seconds for which holders keep a dead broker's leases of copied sessions. Within them a holder of the copies adopts
-the sessions and claims them with the next stamp."""
+the sessions and claims them with the next stamp. For as long a partition is bereft (`SessionLeases.bereft`)."""
 
 
 def partition_of(client: str) -> int:
@@ -75,10 +75,11 @@ class _Other(NamedTuple):
 class _Partition(Bucket):
     """A partition held here: its leases and its other holders."""
 
-    __slots__ = ("entries", "others")
+    __slots__ = ("bereft_until", "entries", "others")
 
     def __init__(self, number: int, key: Key) -> None:
         super().__init__(number, key)
+        self.bereft_until = 0.0
         self.entries: dict[str, list[SessionLease]] = {}
         """The leases by client; rarely more than one each."""
         self.others: dict[str, _Other] = {}
@@ -127,6 +128,8 @@ class Directory(Holder[_Partition]):
         super().__init__(port, graph, calls)
         self._serial = 0
         """The number of this broker's last report about holding a partition."""
+        self._lost_at = -ORPHANED
+        """Time of the last death of a broker."""
         self._short: set[int] = set()
         """Partitions found to have too few holders, for which this broker hesitates."""
 
@@ -154,7 +157,8 @@ class Directory(Holder[_Partition]):
             others += [t for t in partition.entries.get(client, ()) if t.broker != body.broker]
             partition.add(SessionLease(client, body.broker, stamp, client in kept))
         holders = [o.broker for o in partition.others.values() if o.holds and not self._port.lost(o.broker)]
-        return [SessionLeases(me, partition.state is State.READY, others, holders)]
+        bereft = self._port.now < partition.bereft_until
+        return [SessionLeases(me, partition.state is State.READY, others, holders, bereft)]
 
     def _empty(self, number: int) -> _Partition:
         return _Partition(number, holder_key(number, self._port.me, self._port.order))
@@ -176,9 +180,13 @@ class Directory(Holder[_Partition]):
         A claim answered before they knew of this holder is then already there to be collected."""
 
         def told(outcome: Outcome) -> None:
-            for result in outcome.results:
-                if isinstance(result, SessionLeases) and result.broker.name != self._port.me.name:
-                    partition.note(result.broker, 0, True)
+            results = [result for result in outcome.results if isinstance(result, SessionLeases)]
+            others = [result for result in results if result.broker.name != self._port.me.name]
+            for result in others:
+                partition.note(result.broker, 0, True)
+            unknown = partition.state is not State.READY and not any(result.ready for result in others)
+            if unknown and outcome.complete and self._port.now - self._lost_at < ORPHANED:
+                partition.bereft_until = self._port.now + ORPHANED
             self._collect(partition)
 
         self._tell(partition.number, True, told)
@@ -235,6 +243,7 @@ class Directory(Holder[_Partition]):
         """Remove the leases of a broker that has died or left.
 
         Leases of copied sessions stay for `ORPHANED` seconds, until an heir has adopted the sessions."""
+        self._lost_at = self._port.now
         self._remove(broker, False)
         self._port.after(ORPHANED, lambda: self._orphaned(broker))
 

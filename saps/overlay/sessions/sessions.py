@@ -164,8 +164,8 @@ class Sessions:
         self.migrations.target.reunite(claiming, self.leases.get(claiming.client, 0))
 
     def await_heir(self, claiming: Claiming) -> bool:
-        """Repeat a claim after `HEIR` seconds, as a holder of copies will adopt the session, or a broker that knows the
-        session is starting.
+        """Repeat a claim after `HEIR` seconds: a holder of copies will adopt the session, or a broker that knows it may
+        be heard.
 
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
@@ -289,16 +289,22 @@ class Sessions:
         """End a claim with this outcome; a second call does nothing. Older sessions reported meanwhile are dealt
         with if the session is here.
 
-        A claim that this broker would win by answers from before a doubt is repeated."""
+        A claim that this broker would win by answers from before a doubt is repeated. If a later claim waits for the
+        session, the client does not enter."""
         client, won = claiming.client, arrival in (Arrival.HERE, Arrival.MOVED)
+        if won and claiming.given is None and claiming.later > self.leases.get(client, 0):
+            arrival, won = Arrival.LATER, False
         if claiming.over:
             return
-        if won and self.claimings.get(client) is claiming and self.doubts.outdated(claiming):
-            claiming.inheriting = False
-            claiming.asked.clear()
-            self._waiting.add(claiming)
-            self.notices.claim(client, claiming)
-            return
+        if won and self.claimings.get(client) is claiming:
+            if arrival is Arrival.HERE and _hidden(claiming, self.copied, self.host) and self.await_heir(claiming):
+                return
+            if self.doubts.outdated(claiming):
+                claiming.inheriting = False
+                claiming.asked.clear()
+                self._waiting.add(claiming)
+                self.notices.claim(client, claiming)
+                return
         claiming.over = True
         adopted, claiming.inheriting = claiming.inheriting, False
         if self.claimings.get(client) is claiming:
@@ -338,6 +344,7 @@ class Sessions:
             if claiming is None:
                 self._synced(client, found)
             elif not claiming.over and self.claimings.get(client) is claiming:
+                claiming.bereft = any(answer.bereft for answer in answers)
                 self._resolve(claiming, found)
 
     def _resolve(self, claiming: Claiming, others: list[SessionLease]) -> None:
@@ -353,9 +360,6 @@ class Sessions:
             others = sorted([*others, *(SessionLease(client, broker, 0) for broker in beside)], key=_age, reverse=True)
         if given is not None and all(lease.broker != given.broker for lease in others):
             others = sorted([*others, given], key=_age, reverse=True)
-        unknown = not others and (self.copied.restores(client) or self.copied.incomplete(client))
-        if unknown and self.await_heir(claiming):
-            return
         if others and _age(others[0]) > (mine, self._port.me.name):
             claiming.rounds += 1
             if given is not None or others[0].stamp < self._stamp(0):  # a claim made while this one was under way
@@ -427,6 +431,12 @@ def _nothing() -> None:
 
 def _waits(arrival: Arrival) -> None:
     """Ignore the outcome of a claim that nobody waits for."""
+
+
+def _hidden(claiming: Claiming, copied: CopiesHere, host: SessionHost | None) -> bool:
+    """Return whether a broker that cannot be heard yet may have the session, of which nobody else knows."""
+    known = host is not None and host.birth(claiming.client)
+    return copied.restores(claiming.client) or ((claiming.bereft or copied.young) and not known)
 
 
 def _age(lease: SessionLease) -> tuple[int, str]:

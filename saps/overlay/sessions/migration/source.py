@@ -81,10 +81,11 @@ class MigrationSource:
             if offer.to == sender and offer.serial == frame.serial:
                 return Yields.SESSION
             if offer.to != sender and not self._port.lost(offer.to):
-                return Yields.MOVING
+                return Yields.LATER if offer.stamp > frame.stamp else Yields.MOVING
             self.keep(client)
         mine = sessions.leases.get(client, 0)
-        if client in sessions.claimings:
+        if (claiming := sessions.claimings.get(client)) is not None:
+            claiming.later = max(claiming.later, frame.stamp if claiming.user == frame.user else 0)
             return Yields.LATER if mine > frame.stamp else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER

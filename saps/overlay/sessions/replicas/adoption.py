@@ -201,7 +201,7 @@ class Adoption:
         self._come.clear()
         for adopted in self.clients.values():
             adopted.complete()
-            if not self._port.lost(self.owner):  # it is back, with what it has got meanwhile
+            if not (self._copy.restored or self._port.lost(self.owner)):  # it is back, with what it has got meanwhile
                 adopted.claiming.offered[self.owner] = None
                 adopted.claiming.asked.discard(self.owner)
             self._sessions.inherited(adopted.claiming)

@@ -333,10 +333,10 @@ class Replicas:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
         return client in self.restored.clients
 
-    def incomplete(self, client: str) -> bool:
-        """Return whether brokers that know the client's session may be starting, together with this one."""
-        host = self._sessions.host
-        return self.restored.young and host is not None and not host.birth(client)
+    @property
+    def young(self) -> bool:
+        """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
+        return self.restored.young
 
 
 def _at_once(action: Callable[[], None]) -> None:
