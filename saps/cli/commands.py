@@ -73,6 +73,12 @@ OPTIONS = {
 class _Commands(TyperGroup):
     """Finds commands in the table and imports only the one that is called."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:  # typer itself would print nothing
+            typer.echo(ctx.get_help())
+            raise typer.Exit(2)
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
@@ -118,7 +124,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="saps",
     cls=_Commands,
-    no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"]},

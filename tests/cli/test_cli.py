@@ -67,9 +67,10 @@ def test_help_and_completion_take_little() -> None:
     assert processor_time(**words) < 0.3
 
 
-def test_help_lists_all_commands_by_what_they_are_for() -> None:
-    done = run("--help")
-    assert (done.returncode, done.stderr) == (0, "")
+@pytest.mark.parametrize(("arguments", "status"), [(["--help"], 0), ([], 2)])
+def test_help_lists_all_commands_by_what_they_are_for(arguments: list[str], status: int) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (status, "")
     for title, entries in GROUPS.items():
         assert f"\n{title}:\n" in done.stdout
         for name, entry in entries.items():

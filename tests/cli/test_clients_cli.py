@@ -92,7 +92,8 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
     assert done.stdout == "the address 192.0.2.0/24 is banned no more, at 2 brokers\n"
     assert answer(await saps("ban", "--json", *here))["bans"] == []
     assert "'soon' is not of the form 90s" in refusal(await saps("ban", "user", "u", "--for", "soon", *here))
-    assert "client, user, address" in refusal(await saps("ban", "host", "x", *here))
+    assert "'host' is not one of client, user, address" in refusal(await saps("ban", "host", "x", *here))
+    assert "which user" in refusal(await saps("ban", "user", *here))
     assert "10.0.0" in refusal(await saps("ban", "address", "10.0.0", *here))
     elsewhere = ("--web", web(brokers[1]))
     entries = answer(await saps("audit", "192.0.2", "--json", *elsewhere))["entries"]
@@ -141,6 +142,8 @@ def test_an_order_by_signal_is_not_said_to_be_anonymous() -> None:
     ],
 )
 def test_of_a_change_is_shown_what_was_and_what_is(before: object, after: object, shown: str) -> None:
-    rows = audit_table([Entry(at=0.0, broker="b1", what="x", before=before, after=after)], "1 entry", 80)
-    assert [str(cell) for cell in rows.columns[-1].cells] == [shown]
-    assert "at broker" not in [column.header for column in rows.columns]
+    entry = Entry(at=0.0, broker="b1", what="x", subject="y", before=before, after=after)
+    assert [str(cell) for cell in audit_table([entry], "1 entry").columns[-1].cells] == [shown]
+    narrow = audit_table([entry], "1 entry", 80)
+    assert [str(cell) for cell in narrow.columns[-1].cells] == [f"x y: {shown}"]
+    assert len(narrow.columns) == 4

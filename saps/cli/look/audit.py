@@ -43,7 +43,7 @@ def audit(
 
 def audit_table(entries: Iterable[Entry], title: str, width: int = WIDE) -> Table:
     """Return a table with a row for each entry, for a screen of `width` columns."""
-    cells = {name: cell for name, cell in CELLS.items() if width >= NARROW or name != "at broker"}
+    cells = CELLS if width >= NARROW else FEWER_CELLS
     shown = table(title, cells)
     for entry in entries:
         shown.add_row(*[safe(cell(entry)) for cell in cells.values()])
@@ -51,9 +51,16 @@ def audit_table(entries: Iterable[Entry], title: str, width: int = WIDE) -> Tabl
 
 
 def _who(entry: Entry) -> str:
-    if entry.source == SIGNAL:
-        return f"a {SIGNAL}"
-    return (entry.who or "anonymous") + (f" ({entry.role})" if entry.role else "")
+    return f"a {SIGNAL}" if entry.source == SIGNAL else entry.who or "anonymous"
+
+
+def _when(seconds: float) -> str:
+    """Return a time in this machine's time zone, which is left out."""
+    return clock(seconds)[: len("2026-01-31 12:00:00")]
+
+
+def _what(entry: Entry) -> str:
+    return f"{entry.what} {entry.subject}".rstrip()
 
 
 def _details(entry: Entry) -> str:
@@ -75,17 +82,24 @@ def _value(name: str, value: Any) -> str:
     if value is None or value is False or value == "":
         return ""
     if name == "until" and isinstance(value, int | float):
-        return clock(value)
+        return _when(value)
     if value is True:
         return "yes"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 CELLS: dict[str, Callable[[Entry], str]] = {
-    "when": lambda entry: clock(entry.at)[: len("2026-01-31 12:00:00")],
-    "who": _who,
+    "when": lambda entry: _when(entry.at),
+    "who": lambda entry: _who(entry) + (f" ({entry.role})" if entry.role else ""),
     "from": lambda entry: "" if entry.source == SIGNAL else entry.source,
     "at broker": lambda entry: entry.broker,
-    "what": lambda entry: f"{entry.what} {entry.subject}",
+    "what": _what,
     "details": _details,
 }
+FEWER_CELLS: dict[str, Callable[[Entry], str]] = {
+    "when": lambda entry: _when(entry.at)[len("2026-") :],
+    "who": _who,
+    "from": CELLS["from"],
+    "what": lambda entry: ": ".join(part for part in (_what(entry), _details(entry)) if part),
+}
+"""The columns of a narrow screen."""

@@ -51,8 +51,10 @@ def ban(
         else:
             console().print(ban_table(found.bans))
         return
-    if name is None or kind not in KINDS:
-        raise AskError(f"say what is banned: {', '.join(KINDS)}, and its name")
+    if kind not in KINDS:
+        raise AskError(f"{kind!r} is not one of {', '.join(KINDS)}")
+    if name is None:
+        raise AskError(f"say which {kind} is banned")
     if lift:
         done = port.delete(f"/v1/bans/{kind}/{quote(name, safe='')}", Banned)
     else:

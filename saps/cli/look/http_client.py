@@ -130,6 +130,7 @@ def url_of(text: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.query
+        good = good and ("://" in first or parts.port is not None)
     except ValueError:
         good = False
     if not good:
