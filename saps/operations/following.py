@@ -271,7 +271,7 @@ class Following:
         matching = [target.agent.client_id for target in hub.index.targets(route.topic)]
         if follow.client:
             if follow.client in names:
-                return {"what": what, "client": publisher, "why": f"delivered to {follow.client}"}
+                return {"what": what, "client": publisher, "why": f"goes to {follow.client}"}
             if follow.client not in self._frontend.sessions:
                 return None
             reason = NOT_READ if follow.client in matching else "no subscription of the client matches"

@@ -175,7 +175,7 @@ async def test_a_client_and_a_topic_are_followed_at_whatever_broker(start: Start
     ]
     assert (events[-1]["broker"], events[-1]["why"]) == ("b1", "to c1")
     await follow("client=c1&filter=%23", lambda event: event["what"] == "arrived")
-    assert events[-1]["why"] == "delivered to c1"
+    assert events[-1]["why"] == "goes to c1"
     for site in sites:  # nothing is left of it
         following = site.broker.operations
         assert following is not None

@@ -96,6 +96,7 @@ async def test_the_page_shows_the_mesh_a_topic_and_its_way(start: Start, tmp_pat
         grey = "saps.views.mesh.graph.cy.nodes('[state = \\'gone\\']').map(n => n.id()).join()"
         await page.until(f"{grey} === 'b2'")
         assert "dead" in await page.run("document.querySelector('.events').innerText")
+        assert await page.run(AXE) == []
         await page.run("saps.views.mesh.show('b2')")
         await page.run(
             "[...document.querySelectorAll('.detail button')].find(b => b.innerText === 'Forget it').click()"

@@ -5,6 +5,7 @@ import { cssColor } from "/static/dom.js";
 
 export const PALETTE = ["#4c8dff", "#e8833a", "#2bb673", "#c65bcf", "#d9a514", "#18a6b8", "#e05263", "#8a7bf0", "#7d9a2c", "#a8734a"];
 
+const MOST_ZOOM = 1.6;
 const captionOf = (zoom) => Math.max(7, Math.min(20, Math.round(11 / zoom)));
 
 export function colorOf(index) {
@@ -31,7 +32,9 @@ export class Graph {
 
   fit() {
     this.cy.resize();
-    if (this.cy.elements().length && this.element.clientWidth) this.cy.fit(undefined, 18);
+    if (!this.cy.elements().length || !this.element.clientWidth) return;
+    this.cy.fit(undefined, 18);
+    if (this.cy.zoom() > MOST_ZOOM) { this.cy.zoom(MOST_ZOOM); this.cy.center(); } // a few brokers need not fill the screen
   }
 
   // Make the elements be these, keyed by id; what is there already keeps its place on the screen.
