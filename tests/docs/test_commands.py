@@ -1,7 +1,6 @@
 """Every command that a document shows is one that there is: options, settings with their values, targets, modules.
 
-They are carried out as well: those that one machine without root can do in `test_tutorial.py`, `test_secure_page.py`,
-`test_recipes_page.py`, `test_moving_page.py` and `test_auth_process.py`, others in `test_commands_run.py`.
+`test_commands_accounted.py` says which test runs each.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Commands of pages that need other addresses, or programs beside them, carried out in order: each scene in namespaces
 of its own, whose interface has the pages' addresses. Each serves until it is ended, or succeeds.
 
-Not here: commands of the tutorial, the README, and the pages that have a test of their own (`test_commands.py`); make's
-targets and benchmarks, which are run as such; `saps drain`, by tests/network/test_drain_live.py; `saps lab`,
-`saps monitor` and `saps reproduce`, by tests/lab, tests/monitoring and tests/research; helm, by tests/deploy;
-`pip install` and the systemd unit, by `test_packages.py`. kubectl and podman have no cluster and no registry here.
-Lines that end in ``...`` leave out what only a site knows.
+`test_commands_accounted.py` says who runs the others. Lines that end in ``...`` leave out what only a site knows.
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class Step(NamedTuple):
     more: str = ""
     """In the place of ``...``."""
     given: str = ""
-    """Assignments before it: what is another machine's on the page."""
+    """Assignments before it, what is another machine's on the page; or commands, which end in ``;`` or ``|``."""
 
 
 class Scene(NamedTuple):
@@ -96,6 +92,29 @@ PLAIN = "SAPS_LINKS__PLAIN=true"
 TOKENS = "umask 077; echo 0123456789abcdef0123456789abcdef | tee secret > token; umask 022\n"
 GATE = "--join 10.0.1.1:7300 --overlay 10.0.1.9:7399 --name gate"
 NETWORK = '{"nodes": ["a", "b", "c"], "links": [{"a": "a", "b": "b", "capacity": 1e6}, {"a": "b", "b": "c"}]}'
+TOPOLOGY = """
+serve saps controller; controller=$last
+serve saps switches --topology tree:3x2
+until curl -s http://127.0.0.1:8181/v1/topology > topology.json && test $(grep -o '"dpid"' topology.json | wc -l) -gt 2
+do sleep 0.1; done
+kill $last $controller; wait $last $controller
+echo '{"0000000000000001": "west", "0000000000000002": "east", "0000000000000003": "east"}' > clusters.json
+"""
+"""A network's topology, as its controller tells it, and its clusters."""
+AWAY = """
+SAPS_OVERLAY__SUSPECT_AFTER=1 SAPS_OVERLAY__DEAD_AFTER=2 serve saps broker --name b1 --web 127.0.0.1:8080
+serve saps broker --name b2 --mqtt 127.0.0.1:1884 --overlay 127.0.0.1:7301 --join 127.0.0.1:7300
+kill -9 $last; wait $last || true
+until saps brokers --json | grep -q '"away":\\[{'; do sleep 0.5; done
+"""
+"""A broker that has died, and one that knows it."""
+PAIR = """
+serve saps broker --name b2 --mqtt 127.0.0.1:1884 --overlay 127.0.0.1:7301
+serve saps broker --name b1 --web 127.0.0.1:8080 --join 127.0.0.1:7301
+"""
+"""A broker to be drained, and one that takes its clients."""
+SOURCES = f"mkdir .venv; ln -s {Path(sys.executable).parent} .venv/bin; export PYTHONPATH={ROOT}\n"
+"""For what is typed in the source checkout."""
 DEMANDS = '[{"topic": "city/traffic", "members": ["a", "c"], "senders": ["a"], "rate": 1000}]'
 
 SCENES = {
@@ -170,11 +189,60 @@ SCENES = {
         ],
         written("network.json", NETWORK) + written("demands.json", DEMANDS),
     ),
+    "a network's plan": Scene(
+        [
+            Step(page("planner"), "saps plan network"),
+            Step(page("planner"), "saps controller --planner", serves=True),
+        ],
+        TOPOLOGY + written("demands.json", '[{"topic": "city/traffic", "rate": 1000}]'),
+    ),
+    "meters": Scene(
+        [
+            Step(OFM, "saps controller --meter", serves=True, more="1000"),
+            Step(OFM, "saps switches ...", True, "--topology tree:3x1"),
+        ]
+    ),
     "counts": Scene(
         [
             Step(page("monitoring"), "saps broker", serves=True),
             Step(page("monitoring"), "saps ofgate --controller", serves=True),
         ]
+    ),
+    "decisions without Spark": Scene(
+        [
+            Step(page("monitoring"), "saps broker", serves=True),
+            Step(
+                page("monitoring"),
+                "saps ofgate --decide",
+                True,
+                "--controller http://127.0.0.1:8181 --join 127.0.0.1:7300",
+            ),
+            Step(
+                page("monitoring"),
+                "saps ofgate --switch-counts",
+                True,
+                "counts --controller http://127.0.0.1:8181 --join 127.0.0.1:7300 --name gate --overlay 127.0.0.1:7398",
+            ),
+        ]
+    ),
+    "a drain": Scene([Step(page("running"), "saps drain b1 --web")], PAIR),
+    "a drain by the usual port": Scene([Step(page("running"), "saps drain b1")], PAIR),
+    "a broker that is away": Scene(
+        [
+            Step(page("running"), "saps brokers --forget", more="b2"),
+            Step(page("running"), "saps topics --sort", more=""),
+            Step(page("running"), "saps trace", more="air/ward1 --web 127.0.0.1:8080"),
+        ],
+        AWAY,
+    ),
+    "forecasts": Scene([Step(page("for-data-engineers"), "python -m monitoring.forecasts")], SOURCES),
+    "programs that end soon": Scene(
+        [
+            Step(OFM, "python -m benchmarks.domains"),
+            Step(SECURITY, "python -m scripts.fuzz --list"),
+            Step(page("for-network-engineers"), ".venv/bin/saps lab --help"),
+        ],
+        SOURCES,
     ),
     "an upstream broker": Scene(
         [Step(page("upstream"), "saps broker", serves=True)],
@@ -196,6 +264,16 @@ SCENES = {
             Step(SECURITY, "saps ca list"),
             Step(SECURITY, "saps ca secret"),
             Step(page("running"), "saps ca secret", given="rm mesh.secret;"),
+            Step(SECURITY, "saps ca issue controller", more="127.0.0.1"),
+            Step(SECURITY, "saps ca client", more="gate-7"),
+            Step(SECURITY, "saps ca server", more="127.0.0.1"),
+            Step(
+                SECURITY,
+                "saps controller --certificate",
+                True,
+                "",
+                "cp ca/issued/controller.pem ca/authority.pem ca/revoked.pem .;",
+            ),
         ]
     ),
     "users": Scene(
@@ -208,6 +286,7 @@ SCENES = {
     ),
     "storage": Scene(
         [
+            Step(page("storage"), "saps broker", serves=True),
             Step(page("storage"), "saps storage verify", more="b1.db"),
             Step(page("storage"), "saps storage export", more="b1.db"),
             Step(page("storage"), "saps storage backup", more="b1.db copy.db"),
@@ -243,12 +322,17 @@ SCENES = {
 }
 
 
-def text(step: Step) -> str:
-    """The command of the page; of several that begin so, the shortest."""
+def shown(step: Step) -> str:
+    """The command as the page has it; of several that begin so, the shortest."""
     found = [shlex.join(command) for where, command in FOUND if where == step.page]
     found = sorted((each for each in found if each.startswith(step.begins.removesuffix(" ..."))), key=len)
     assert found, step
-    command = found[0]
+    return found[0]
+
+
+def text(step: Step) -> str:
+    """The command as it is run."""
+    command = shown(step)
     if command.endswith(" ..."):
         command = re.sub(r"( '?\[[^']*\]'?| [A-Z]+)* \.\.\.$", "", command) + f" {step.more}"
     command = re.sub(r"'([^']*\$\(.*?\))'", r'"\1"', command)  # what a shell is to put in
@@ -258,10 +342,8 @@ def text(step: Step) -> str:
 def script(scene: Scene) -> str:
     lines = [BEGIN, scene.before]
     for step in scene.steps:
-        if step.given.endswith((";", "|")):
-            lines.append(f"{step.given} {text(step)}")
-        else:
-            lines.append(f"{step.given} {'serve' if step.serves else 'succeed'} {text(step)}")
+        how = "" if step.given.endswith("|") else "serve " if step.serves else "succeed "
+        lines.append(f"{step.given} {how}{text(step)}")
     return "\n".join([*lines, END])
 
 
