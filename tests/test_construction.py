@@ -43,7 +43,7 @@ ASSERTED: dict[str, int] = {
     "saps.ofm.datapath.trial": 1,
     "research.simulated_ofm": 2,
     "saps.ofm.switch.sockets_io": 1,
-    "saps.overlay.sessions.migration.source": 1,
+    "saps.overlay.sessions.migration.migration": 1,
     "saps.overlay.sessions.migration.target": 2,
     "saps.overlay.sessions.sessions": 2,
     "saps.storage.driver.store": 2,

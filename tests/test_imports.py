@@ -199,10 +199,7 @@ def test_a_right_import_is_not(source: str) -> None:
 
 
 LARGEST_CIRCLE = 3
-CIRCLES = {
-    "saps.overlay.sessions": 4,
-}
-"""Larger circles of imports, those for types only among them: a module or package in it, and how many modules."""
+"""Most modules in a circle of imports, those for types only among them."""
 
 
 def test_circles_of_imports_are_small() -> None:
@@ -216,8 +213,4 @@ def test_circles_of_imports_are_small() -> None:
             if target in known and target != module:
                 graph.add_edge(module, target)
     large = [sorted(circle) for circle in nx.strongly_connected_components(graph) if len(circle) > LARGEST_CIRCLE]
-    for circle in large:
-        found = [size for name, size in CIRCLES.items() if any(_inside(module, name) for module in circle)]
-        assert found, circle
-        assert len(circle) <= found[0], circle
-    assert len(large) == len(CIRCLES), "take the circle that is no more out of CIRCLES"
+    assert large == []

@@ -21,7 +21,7 @@ from saps.overlay.rendezvous import designed
 from saps.overlay.retained import store as retained_store
 from saps.overlay.ring.keys import BrokerRef, partition_of_key
 from saps.overlay.sessions.directory import partition_of
-from saps.overlay.sessions.migration import source as offer
+from saps.overlay.sessions.migration import migration as offer
 from saps.overlay.sessions.migration import target as transfer
 from saps.simulator import SimBroker
 from tests.batches import frame as publication
