@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -38,6 +39,24 @@ def command_group(name: str, says: str) -> typer.Typer:
     """Return the app in which a module declares a command of `saps` that has commands of its own. `says` is its help
     text."""
     return command_app(name, no_args_is_help=True, help=says)
+
+
+def refuse(*lines: str, status: int = 2) -> typer.Exit:
+    """Print why a command fails, a line each on standard error, and return the exception to raise."""
+    for line in lines:
+        typer.echo(f"saps: {line}", err=True)
+    return typer.Exit(status)
+
+
+@contextmanager
+def refusing(*expected: type[Exception]) -> Iterator[None]:
+    """Turn expected errors into one line on standard error and exit status 2."""
+    try:
+        yield
+    except expected as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise refuse(f"{error.filename}: {error.strerror}") from None
+        raise refuse(str(error)) from None
 
 
 def settings_command(app: typer.Typer, program: Program[S]) -> Callable[[Run[S]], Run[S]]:

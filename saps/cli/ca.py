@@ -6,8 +6,6 @@ Exit status: 0 if done, 2 if not. In the second case a line on standard error sa
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from saps.cli.apps import command_group
+from saps.cli.apps import command_group, refusing
 from saps.config.settings import cluster_fault, name_fault
 from saps.identity.folder import Entry, Folder, FolderError, write
 from saps.identity.names import Identity
@@ -43,7 +41,7 @@ def init(
     Brokers need `DIR/authority.pem` and `DIR/revoked.pem`. Keep the directory off their machines: who reads
     `DIR/authority.key` can be any broker.
     """
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         Folder(directory).create(name, time.time() + days * DAY, time.time())
     typer.echo(f"{directory}: authority {name!r}, for {days:g} days")
 
@@ -72,7 +70,7 @@ def issue(
 
     Do it again before it ends, and put the new file in the place of the old one: a running broker takes it.
     """
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         if (fault := name_fault(broker) or cluster_fault(cluster)) is not None:
             raise FolderError(fault)
         if days is not None and hours is not None:
@@ -110,7 +108,7 @@ def client(
 
 
 def _issue_plain(name: str, ca: Path, days: float, hosts: list[str] | None) -> None:
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         if (fault := name_fault(name)) is not None:
             raise FolderError(fault)
         now = time.time()
@@ -126,7 +124,7 @@ def revoke(
 ) -> None:
     """Revoke the certificates of a broker, server or client, and write the list anew. Bring `revoked.pem` to all
     brokers: they take it while they run, and cut a broker's links; for clients see `tls.client_revoked`."""
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         if (broker is None) == (serial is None):
             raise FolderError("name a broker, or --serial")
         folder = Folder(ca)
@@ -142,7 +140,7 @@ def list_issued(
     everything: Annotated[bool, typer.Option("--all", help="List ended ones, too.")] = False,
 ) -> None:
     """List what the authority has issued."""
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         entries = Folder(ca).entries()
     now = time.time()
     table = Table("broker", "cluster", "until (UTC)", "state", "serial")
@@ -157,7 +155,7 @@ def secret(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write; it must not exist.")],
 ) -> None:
     """Write a secret for a small mesh (`links.secret_file`): whoever has it can be any broker."""
-    with _refusing():
+    with refusing(OSError, FolderError, ValueError):
         if file.exists():
             raise FolderError(f"{file} is there already")
         write(file, new_secret().encode() + b"\n", secret=True)
@@ -170,19 +168,3 @@ def _state(entry: Entry, now: float) -> str:
 
 def _when(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        typer.echo(f"saps: {error.filename}: {error.strerror}", err=True)
-        raise typer.Exit(2) from None
-    except (FolderError, ValueError) as error:
-        typer.echo(f"saps: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
-if __name__ == "__main__":
-    app(prog_name="saps ca")

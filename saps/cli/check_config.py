@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from saps.cli.apps import command_app
+from saps.cli.apps import command_app, refuse
 from saps.config import SettingError
 from saps.config.sources_io import faults_of_file
 
@@ -35,8 +35,6 @@ def check_config(
         faults, warnings = complaints(file)
     for warning in warnings:
         typer.echo(f"saps: warning: {warning}", err=True)
-    for fault in faults:
-        typer.echo(f"saps: {fault}", err=True)
     if faults:
-        raise typer.Exit(2)
+        raise refuse(*map(str, faults))
     typer.echo(f"{file}: no fault found")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from saps.cli.apps import command_app
+from saps.cli.apps import command_app, refuse
 from saps.cli.look.http_client import AskError, SilentError, WebPort
 from saps.cli.look.options import Json, asks
 from saps.cli.look.tables import console, emit, safe
@@ -78,11 +78,10 @@ def drain(
     try:
         last = _show(_looks(port, found), as_json)
     except KeyboardInterrupt:
-        typer.echo(f"saps: the drain of {found.broker} goes on; saps drain --cancel ends it", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        goes_on = f"the drain of {found.broker} goes on; saps drain --cancel ends it"
+        raise refuse(goes_on, status=INTERRUPTED) from None
     if last.stage is Stage.STUCK:
-        typer.echo(f"saps: {last.sessions} sessions find no other broker; {last.broker} is still there", err=True)
-        raise typer.Exit(1)
+        raise refuse(f"{last.sessions} sessions find no other broker; {last.broker} is still there", status=1)
 
 
 def _looks(port: WebPort, first: Drained) -> Iterator[Drained]:
@@ -173,7 +172,6 @@ def _by_signal(pid: int, cancel: bool, wait: bool, timeout: float | None) -> Non
         if wait and not cancel:
             ended, _, _ = select.select([process], [], [], timeout)
             if not ended:
-                typer.echo(f"saps: process {pid} has not left after {timeout:g} s", err=True)
-                raise typer.Exit(1)
+                raise refuse(f"process {pid} has not left after {timeout:g} s", status=1)
     finally:
         os.close(process)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from saps.cli.apps import command_app
+from saps.cli.apps import command_app, refuse
 from saps.frontend.mqtt.access.faults import FileError
 from saps.frontend.mqtt.access.users import user_name_fault
 from saps.frontend.mqtt.driver.access_files import edit_users
@@ -46,11 +46,11 @@ def passwd(
             raise ValueError(fault)
         change = edit_users(file, user, None if delete else _password(user), scram)
     except FileError as error:
-        raise _refuse(*(f"{file}:{fault.line}: {fault.reason}" for fault in error.faults)) from None
+        raise refuse(*(f"{file}:{fault.line}: {fault.reason}" for fault in error.faults)) from None
     except OSError as error:
-        raise _refuse(f"cannot write {file}: {error.strerror}") from None
+        raise refuse(f"cannot write {file}: {error.strerror}") from None
     except (ValueError, EOFError) as error:
-        raise _refuse(str(error)) from None
+        raise refuse(str(error)) from None
     typer.echo(f"{file}: {change} {user}")
 
 
@@ -70,13 +70,3 @@ def _password(user: str) -> bytes:
     if len(password) > MAX_PASSWORD_BYTES:
         raise ValueError(f"the password is longer than {MAX_PASSWORD_BYTES} bytes")
     return password
-
-
-def _refuse(*lines: str) -> typer.Exit:
-    for line in lines:
-        typer.echo(f"saps: {line}", err=True)
-    return typer.Exit(2)
-
-
-if __name__ == "__main__":
-    app(prog_name="saps passwd")

@@ -7,15 +7,13 @@ on standard error says why.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from saps.cli.apps import command_group
+from saps.cli.apps import command_group, refusing
 from saps.cli.look.tables import safe
 from saps.storage.damage import StorageError
 from saps.storage.driver.copying import Examined, brokers, examine, repair_rows
@@ -47,7 +45,7 @@ def verify(stored: _Stored, broker: _Broker = "") -> None:
     all is intact, 1 if not, 2 if nothing can be read.
     """
     damaged = False
-    with _refusing():
+    with refusing(StorageError):
         for place in _places(stored, broker):
             found = examine(place)
             damaged = damaged or bool(found.faults)
@@ -69,7 +67,7 @@ def export(stored: _Stored, broker: _Broker = "") -> None:
     incoming, retained, set aside. Payloads and other bytes are base64, times seconds since 1970.
     What is damaged is said on standard error; then the exit status is 1.
     """
-    with _refusing():
+    with refusing(StorageError):
         found = examine(_place(stored, broker))
     for record in records(found):
         sys.stdout.buffer.write(msgspec.json.encode(record) + b"\n")
@@ -89,7 +87,7 @@ def repair(stored: _Stored, new: _NewFile = None, broker: _Broker = "") -> None:
 
     In a database intact rows take the place of all rows of a broker, which are kept under another name.
     """
-    with _refusing():
+    with refusing(StorageError):
         place = _place(stored, broker)
         if isinstance(place, Server):
             if new is not None:
@@ -114,7 +112,7 @@ def backup(file: _File, new: _New) -> None:
     A broker of the same name starts from the copy: `storage.file` set to NEW (move it together with NEW-mark). What it
     has delivered since then it delivers again, what it has taken since then is not in it.
     """
-    with _refusing():
+    with refusing(StorageError):
         if "://" in file:
             raise StorageError("a database is backed up by its own means: pg_dump --table='saps_*' (docs/storage.md)")
         size = copy_of(Path(file), new)
@@ -157,12 +155,3 @@ def _say_faults(found: Examined, err: bool = False) -> None:
 
 def _say(text: str, err: bool = False) -> None:
     typer.echo(safe(text).plain, err=err)
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except StorageError as error:
-        typer.echo(f"saps: {error}", err=True)
-        raise typer.Exit(2) from None

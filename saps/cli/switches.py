@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from saps.cli.apps import command_app
+from saps.cli.apps import command_app, refuse
 from saps.config import Address, SettingError
 from saps.ofm.switch.topologies import Topology, TopologyError, from_toml, parse
 
@@ -53,21 +53,16 @@ def switches(
     try:
         shape, ofc, first = _topology(topology), Address.parse(controller), Address.parse(ports)
     except (TopologyError, ValueError, OSError) as error:
-        raise _refuse(error) from None
+        raise refuse(str(error)) from None
     from saps.ofm.switch.program import run  # here, so that --help does not pay for the imports
 
     try:
         status = run(shape, ofc, first, capacity, log_level)
     except SettingError as error:
-        raise _refuse(error) from None
+        raise refuse(str(error)) from None
     raise typer.Exit(status)
 
 
 def _topology(text: str) -> Topology:
     """Return the topology of a TOML file (`*.toml`) or of a text. Raises `TopologyError`, or OSError for the file."""
     return from_toml(Path(text).read_text()) if text.endswith(".toml") else parse(text)
-
-
-def _refuse(error: Exception) -> typer.Exit:
-    typer.echo(f"saps: {error}", err=True)
-    return typer.Exit(2)

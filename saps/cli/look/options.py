@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from saps.cli.apps import refuse
 from saps.cli.look.http_client import LOCAL, AskError, SilentError, WebPort, basic, url_of
 from saps.cli.look.tables import safe
 from saps.runtime.variables import URL_VARIABLE
@@ -66,8 +67,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
             command(port, **given)
         except AskError as error:
             hint = "; name a broker's Web port with --web" if isinstance(error, SilentError) else ""
-            typer.echo(f"saps: {safe(str(error)).plain}{hint}", err=True)
-            raise typer.Exit(2) from None
+            raise refuse(f"{safe(str(error)).plain}{hint}") from None
 
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *shared.values())]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
