@@ -1,11 +1,37 @@
-"""Makes the response objects of OpenAPI documents, for all HTTP interfaces."""
+"""Makes OpenAPI documents and their response objects, for all HTTP interfaces."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 PROBLEM = "application/problem+json"
 """Media type of problem details (RFC 9457)."""
+
+
+def document(
+    title: str,
+    version: str,
+    text: str,
+    types: Mapping[str, Any],
+    paths: Callable[[dict[str, Any]], dict[str, Any]],
+    schemes: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return an OpenAPI document (3.1).
+
+    `types`: those of requests and answers, by the name of their schema. `paths` makes the paths from the schemas by
+    name. `schemes`: the ways to log in, by name; a request may use one of them, or none.
+    """
+    schemas, components = msgspec.json.schema_components(types.values(), ref_template="#/components/schemas/{name}")
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version, "description": text},
+        "paths": paths(dict(zip(types, schemas, strict=True))),
+        "components": {"schemas": components, "securitySchemes": dict(schemes)},
+        "security": [{}, *[{name: []} for name in schemes]],
+    }
 
 
 def problem_answer(text: str) -> dict[str, Any]:

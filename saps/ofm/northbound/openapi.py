@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from saps import openapi
 from saps.ofm.controller.leader_election import Word
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
@@ -13,7 +12,7 @@ from saps.ofm.northbound.schema import Changes, OfmIntent, OfmState, OfmStats, P
 from saps.openapi import json_answer, problem_answer
 
 _TYPES: dict[str, type] = {
-    "OfmWish": OfmIntent,
+    "OfmIntent": OfmIntent,
     "OfmState": OfmState,
     "OfmStats": OfmStats,
     "Changes": Changes,
@@ -49,23 +48,15 @@ _UNAUTHORIZED = {"401": problem_answer("No token, or a wrong one.")}
 
 def document(version: str, *, pair: bool = False) -> dict[str, Any]:
     """Return the document. `version` is the program's. `pair` adds the paths of a controller that is one of two."""
-    schemas, components = msgspec.json.schema_components(_TYPES.values(), ref_template="#/components/schemas/{name}")
-    named = dict(zip(_TYPES, schemas, strict=True))
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "SAPS controller, northbound",
-            "version": version,
-            "description": "OpenFlow multicast (OFM) for topics: one shared tree over a list of brokers each. Every "
-            "request may be repeated: it changes nothing then.",
-        },
-        "paths": _paths(named, pair=pair),
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
-        },
-        "security": [{}, {"token": []}, {"certificate": []}],
-    }
+    return openapi.document(
+        "SAPS controller, northbound",
+        version,
+        "OpenFlow multicast (OFM) for topics: one shared tree over a list of brokers each. Every request may be "
+        "repeated: it changes nothing then.",
+        _TYPES,
+        lambda named: _paths(named, pair=pair),
+        {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
+    )
 
 
 def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
@@ -115,9 +106,9 @@ def _put(schemas: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     state = schemas["OfmState"]
     refused = "Refused, with the reason: a switch's budget, the address pool, a switch. `ofm` is the state."
     return {
-        "summary": "Wish for an OFM, new or changed. The latest wish wins.",
+        "summary": "Request an OFM, new or changed. The latest request wins.",
         "parameters": [_TOPIC, _WAIT],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": schemas["OfmWish"]}}},
+        "requestBody": {"required": True, "content": {"application/json": {"schema": schemas["OfmIntent"]}}},
         "responses": {
             "200": json_answer("Constructed.", state),
             "202": json_answer("Under way, or waiting for a broker.", state),

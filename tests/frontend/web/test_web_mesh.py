@@ -149,7 +149,7 @@ async def test_a_broker_that_does_not_answer_is_not_said_to_publish_nothing(
 async def test_a_fault_before_the_first_state_is_pushed_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = await mesh_of(start, 2)
     with monkeypatch.context() as patched:
-        patched.setattr("saps.frontend.web.mesh.mesh.TIMEOUT", 0)
+        patched.setattr("saps.frontend.web.http.answers.TIMEOUT", 0)
         async with asyncio.timeout(PATIENCE), sites[0].session.ws_connect(f"{sites[0].url}/v1/live") as socket:
             told = msgspec.json.decode((await socket.receive()).data)
             assert (told["at"], told["fault"]) == (0, "The mesh does not answer: nothing for 0 s")

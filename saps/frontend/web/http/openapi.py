@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from saps import openapi
 from saps.drain.values import Drained, Order
 from saps.frontend.web.clients import messages
 from saps.frontend.web.clients.messages import Message, Published
@@ -54,42 +53,30 @@ _SOCKET = "Opens a WebSocket. "
 
 def document(version: str) -> dict[str, Any]:
     """Return the document. `version`: the program's version."""
-    schemas, components = msgspec.json.schema_components(TYPES.values(), ref_template="#/components/schemas/{name}")
-    named = dict(zip(TYPES, schemas, strict=True))
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "SAPS broker, Web port",
-            "version": version,
-            "description": "Publish and subscribe with the topics, rights, limits and guarantees of MQTT, and see the "
-            "state of the mesh. Every answer of 400 and above is a problem (RFC 9457).",
+    return openapi.document(
+        "SAPS broker, Web port",
+        version,
+        "Publish and subscribe with the topics, rights, limits and guarantees of MQTT, and see the state of the mesh. "
+        "Every answer of 400 and above is a problem (RFC 9457).",
+        TYPES,
+        lambda named: {
+            **_topics(named),
+            **_subscribing(named),
+            **_mesh(named),
+            **_orders(named),
+            **operations.paths(named),
+            **_monitoring(),
         },
-        "paths": _paths(named),
-        "components": {
-            "schemas": components,
-            "securitySchemes": {
-                "basic": {"type": "http", "scheme": "basic", "description": "A user of the password file."},
-                "bearer": {
-                    "type": "http",
-                    "scheme": "bearer",
-                    "description": "The same pair as a token: base64 of user:password.",
-                },
-                "certificate": {"type": "mutualTLS"},
+        {
+            "basic": {"type": "http", "scheme": "basic", "description": "A user of the password file."},
+            "bearer": {
+                "type": "http",
+                "scheme": "bearer",
+                "description": "The same pair as a token: base64 of user:password.",
             },
+            "certificate": {"type": "mutualTLS"},
         },
-        "security": [{}, {"basic": []}, {"bearer": []}, {"certificate": []}],
-    }
-
-
-def _paths(named: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **_topics(named),
-        **_subscribing(named),
-        **_mesh(named),
-        **_orders(named),
-        **operations.paths(named),
-        **_monitoring(),
-    }
+    )
 
 
 def _topics(named: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from saps.agents.api import AgentRegistry, Answers
+from saps.frontend.web.http.answers import answers_to
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.report import Report, State, TopicRow, Trace, Tree, absent, add_up, happened
 from saps.frontend.web.mesh.status import MOST_TOPICS, STATUS
@@ -19,8 +20,6 @@ ROWS = 20_000
 """Most rows of topics in one state, and the rows that all brokers together are asked for: some 2 MB."""
 LEAST = 200
 """Rows that each broker may send at least, however many brokers there are."""
-TIMEOUT = 20.0
-"""Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 Act = Callable[[Callable[[], None]], None]
 
@@ -63,19 +62,8 @@ class Mesh:
 
     async def call(self, name: str, method: str, *args: Any) -> Answers:
         """Call agents by name or attribute (`saps.agents.api.AgentRegistry.call`). Raises `ProblemError` (504) after
-        `TIMEOUT` seconds without an answer."""
-        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-
-        def done(answers: Answers) -> None:
-            if not answered.done():
-                answered.set_result(answers)
-
-        self._act(lambda: self._registry.call(name, method, args, done))
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                return await answered
-        except TimeoutError:
-            raise ProblemError(504, "The mesh does not answer", f"nothing for {TIMEOUT:g} s") from None
+        `answers.TIMEOUT` seconds without an answer."""
+        return await answers_to(lambda done: self._act(lambda: self._registry.call(name, method, args, done)))
 
     async def _gather(self) -> State:
         most = min(MOST_TOPICS, max(LEAST, ROWS // self._brokers))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -12,6 +11,7 @@ from aiohttp import web
 
 from saps.agents.api import Answers
 from saps.frontend.web.clients.topics import answer
+from saps.frontend.web.http.answers import answers_to
 from saps.frontend.web.http.parameters import Parameters
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.http.visitors import VISITOR, changed
@@ -19,8 +19,6 @@ from saps.operations.bans import KINDS, Ban, BanList, Banned, BanOrder, Bans, na
 
 LARGEST = 128 * 1024
 """Most bytes of an order; a client identifier has at most 64 KiB."""
-TIMEOUT = 20.0
-"""Timeout of a call in seconds. The overlay's own timeout is shorter."""
 
 
 class Spread(Protocol):
@@ -78,13 +76,7 @@ class BanRoutes:
         """Send a change to all brokers, record it, and answer with a `Banned`. Raises `ProblemError`: 503 if all
         brokers refuse, 504 if none answers in time."""
         before = self._bans.table.get(ban.kind, ban.name)
-        answered: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
-        self._bans.order(ban, lambda answers: None if answered.done() else answered.set_result(answers))
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                answers = await answered
-        except TimeoutError:
-            raise ProblemError(504, "The mesh does not answer", f"nothing for {TIMEOUT:g} s") from None
+        answers = await answers_to(lambda done: self._bans.order(ban, done))
         counts = [count for _, (_, count) in answers.of(tuple[str, int])]
         faults = [each.error for each in answers if each.error is not None]
         if not counts and faults:
