@@ -41,6 +41,11 @@ REMIND = 30.0
 """Seconds after which OFGate gets the newest table once more, because it may have restarted."""
 AGAIN = 3
 """Retries of a failed query before the job gives up."""
+BUSY = "failed to connect back"
+"""What Spark says of a Python that it started but that was not ready within 10 s. To load pyspark's libraries takes it
+1 s of processor time, which a busy machine may not have. Executors fork theirs; a server of Spark Connect does not."""
+AGAIN_BUSY = 50
+"""Retries for that reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Order:
 def run(spark: SparkSession, order: Order, stop: threading.Event | None = None) -> int:
     """Run the job until its files end or `stop` is set; None: until SIGTERM or SIGINT.
 
-    Returns the exit status: 0, or 1 if OFGate has not got all decisions or batches fail more than `AGAIN` times. Raises
+    Returns the exit status: 0, or 1 if OFGate has not got all decisions or the query fails too often. Raises
     OSError if the metrics address, the source or the state cannot be used, ValueError for a malformed URI, and
     ImportError without the library of a source or of tables."""
     from monitoring.job.event_log import Compaction  # here: they need pyspark
@@ -143,12 +148,24 @@ class _Run:
         if self.order.interval is None:
             self.intake.take_all()
         failures = 0
-        while (error := self._watch(self.job.start(self.spark, self.order.interval))) is not None:
+        while (error := self._query()) is not None:
             failures += 1
-            logger.error("a batch failed: %s", error)
-            if failures > AGAIN:
+            most = AGAIN_BUSY if BUSY in error else AGAIN
+            logger.error("%s (attempt %d of %d)", error, failures, most + 1)
+            if failures > most or self.ending.wait(LOOK):
                 return 1
         return 0 if self._sent() else 1
+
+    def _query(self) -> str | None:
+        """Run a query until it ends. Returns why it did not start or failed, or None."""
+        from pyspark.errors import PySparkException
+
+        try:
+            query = self.job.start(self.spark, self.order.interval)
+        except PySparkException as error:
+            return f"the batches did not start: {first_line(error)}"
+        fault = self._watch(query)
+        return None if fault is None else f"a batch failed: {fault}"
 
     def _watch(self, query: StreamingQuery) -> str | None:
         """Take in files and send decisions until the query ends or `ending` is set.

@@ -204,21 +204,34 @@ def server(folder: Path, alone: Path) -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
+def stumbling(folder: Path, alone: Path) -> Path:
+    """A folder as `alone`, with which a server's first Python for batches fails before it runs one."""
+    mark = folder / "stumbled"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        (alone / "sitecustomize.py").read_text()
+        + f"import os, pathlib\nmark = pathlib.Path({str(mark)!r})\n"
+        + "if any('foreach_batch_worker' in part for part in sys.orig_argv) and not mark.exists():\n"
+        + "    mark.touch()\n    del os.environ['SPARK_CONNECT_LOCAL_URL']\n"
+    )
+    return folder
+
+
 def test_a_server_of_spark_connect_decides_as_the_small_decider_does(tmp_path: Path, alone: Path, wheel: Path) -> None:
     """From the wheel. The server gets the job's code from it, keeps its own configuration, and runs the batches; the
-    command here sees them in its metrics, and stops with a second run at the same place."""
+    command here sees them in its metrics. The server could not start them at the first attempt."""
     pytest.importorskip("grpc", reason="saps[connect] is not installed")
     source, state = tmp_path / "counts", tmp_path / "state"
     expected = counted(source)
-    with server(tmp_path, alone) as address:
+    with server(tmp_path, stumbling(tmp_path / "first", alone)) as address:
         argv = [sys.executable, "-m", "monitoring", "--master", address, *JOB]
         argv += ["--source", str(source), "--state", str(state)]
         environment = os.environ | {"PYTHONPATH": f"{alone}:{wheel}"}
-        for _ in range(2):  # the second run has nothing to do
-            done = subprocess.run(
-                argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
-            )
-            assert done.returncode == 0, done.stderr[-3000:]
+        done = subprocess.run(
+            argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+        )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "the batches did not start: " in done.stderr
     assert decided(state) == expected
     store = Store(state)
     assert store.epochs() == [expected.epoch]
