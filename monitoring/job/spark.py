@@ -30,6 +30,12 @@ LOCAL_PARTITIONS = 4
 """Parts of the topics on one machine. More parts need less memory at a time, and add a fixed cost each."""
 MEMORY = "3g"
 """Default Java heap of the driver."""
+JAVA = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+"""Default options of the Java of a driver with the executors in it. Java's second compiler, which compiles slowly and
+well, begins ten times later than by default: of 64 s of Java for 1,000,000 rows it took 21 s."""
 
 
 CONNECT = "sc://"
@@ -84,6 +90,8 @@ def session(
     given: dict[str, str] = {}
     if master is not None:
         given["spark.master"] = master
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA)  # the driver's options come after it, and override it
         if master.startswith("local") or "//127.0.0.1:" in master:
             defaults |= LOOPBACK
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else Java resolves the machine's own name
