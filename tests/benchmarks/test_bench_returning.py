@@ -8,7 +8,7 @@ from benchmarks.returning import GOAL, restarted
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("stored", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_all_clients_come_back_after_a_restart(stored: bool) -> None:
     found = restarted(50, stored=stored)
     assert found.sessions == (50 if stored else 0)

@@ -25,17 +25,21 @@ PATIENCE = 120.0
 """Seconds to wait for what must come. No requirement; the end of hope."""
 CALM = {"overlay.suspect_after": "15"}
 """A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same."""
-KINDS = (Kind.PAUSE, Kind.RESTART, Kind.BLACKOUT, Kind.DAMAGE, Kind.CLOCK, Kind.REBOOT)
+KINDS = (Kind.PAUSE, Kind.RESTART, Kind.BLACKOUT, Kind.DAMAGE, Kind.GUEST, Kind.CLOCK, Kind.REBOOT)
 """The last two need libfaketime. A reboot is a kill, and more."""
+ON_DISKS = (Kind.POWER, Kind.BROKEN, Kind.SYNC, Kind.DESCRIPTORS)
+"""These need root and FUSE."""
 
 
-async def test_nothing_is_lost_through_kills_pauses_restarts_blackouts_damaged_files_and_clocks_that_jump(
+async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)  # none that lives is taken for dead later: they are calm
-    async with on_loopback(3, tmp_path, random.Random(seed), CALM) as ground:
-        had = available(lab=False, disks=False)
-        kinds = [kind for kind in KINDS if kind in had]
+    disks = possible()
+    synced = CALM | {"storage.sync": "full"}
+    async with on_loopback(3, tmp_path, random.Random(seed), synced, disks=disks) as ground:
+        had = available(lab=False, disks=disks)
+        kinds = [kind for kind in KINDS + ON_DISKS * disks if kind in had]
         if Kind.REBOOT not in kinds:
             kinds.append(Kind.KILL)
         drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
@@ -51,22 +55,6 @@ async def test_nothing_is_lost_through_kills_pauses_restarts_blackouts_damaged_f
         assert not count.qos or (count.lost, count.doubled, count.disordered) == (0, 0, 0), outcome.details
     assert outcome.sessions_lost == 0
     assert outcome.good, outcome.not_recovered
-
-
-@pytest.mark.skipif(not possible(), reason="mounting needs root and FUSE")
-async def test_nothing_is_lost_through_lost_power_broken_and_slow_disks_no_descriptors_and_guests(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)
-    kinds = (Kind.POWER, Kind.BROKEN, Kind.SYNC, Kind.DESCRIPTORS, Kind.GUEST)
-    synced = CALM | {"storage.sync": "full"}
-    async with on_loopback(3, tmp_path, random.Random(seed), synced, disks=True) as ground:
-        planned = list(steps(seed, list(ground.sites), kinds, len(kinds)))
-        outcome = await Run(ground, None, Traffic(rate=8.0)).carry_out(
-            [[step] for step in planned], PATIENCE, lambda *_: None
-        )
-    assert {incident.step.kind for incident in outcome.incidents} == set(kinds)
-    assert outcome.good, [*outcome.not_recovered, *outcome.details]
 
 
 async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:

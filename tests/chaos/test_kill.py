@@ -117,7 +117,13 @@ def everyone_hears_everyone(traffic: list[Traffic], moment: float) -> Callable[[
     return lambda: all(to.has(of, of.second_after(moment)) for to in traffic for of in traffic)
 
 
-@pytest.mark.parametrize("victim", [0, 2], ids=["the one all joined through", "another one"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param(0, id="the one all joined through"),
+        pytest.param(2, id="another one", marks=pytest.mark.soak),
+    ],
+)
 async def test_survivors_deliver_within_three_seconds_and_the_killed_broker_returns(victim: int, seed: int) -> None:
     async with AsyncExitStack() as stack:
         brokers = await stack.enter_async_context(sites(seed))

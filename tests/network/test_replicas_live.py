@@ -117,7 +117,9 @@ async def fetch(port: int, name: str, count: int) -> list[int]:
             got.append(int(message.payload))
 
 
-@pytest.mark.parametrize("stored", ["memory", "file", "file gone", "database"])
+@pytest.mark.parametrize(
+    "stored", ["file gone", "database", *(pytest.param(name, marks=pytest.mark.soak) for name in ("memory", "file"))]
+)
 async def test_a_broker_is_killed_and_another_has_its_sessions(
     tmp_path: Path, stored: Stored, request: pytest.FixtureRequest
 ) -> None:

@@ -139,7 +139,7 @@ AT_ONCE, LATE, LATE_TOGETHER = [0.0, 0.0, 0.0], [6.0, 0.0, 3.0], [0.0, 7.5, 7.5]
     ("join", "rounds"),
     [
         pytest.param(True, [LATE], id="join in every file"),
-        pytest.param(False, [AT_ONCE, LATE_TOGETHER], id="the first without join"),
+        pytest.param(False, [LATE_TOGETHER], id="the first without join"),
         pytest.param(True, [AT_ONCE, LATE, LATE_TOGETHER], id="join in every file, all", marks=pytest.mark.soak),
         pytest.param(False, [AT_ONCE, LATE, LATE_TOGETHER], id="the first without join, all", marks=pytest.mark.soak),
     ],
@@ -176,7 +176,7 @@ async def test_a_site_that_loses_power_is_one_mesh_again(tmp_path: Path, join: b
 
 async def test_two_brokers_of_one_host_are_one_mesh_whichever_starts_first(tmp_path: Path) -> None:
     async with standing(one_host(tmp_path, 1)) as site:
-        for number, delays in enumerate(([0.0, 0.0], [7.0, 0.0], [0.0, 7.0])):
+        for number, delays in enumerate(([7.0, 0.0], [0.0, 7.0])):
             last = await site.power(["b1", "b2"], list(delays))
             await asyncio.wait_for(site.one_mesh(f"round{number}"), WITHIN * SLOW)
             print(f"one mesh {time.monotonic() - last:.1f} s after the last started, delays {delays}")

@@ -179,7 +179,7 @@ async def test_a_restart_of_mosquitto_under_traffic_loses_nothing(mosquitto: Mos
         assert first_arrivals == payloads
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGKILL])
 async def test_a_restart_of_our_broker_loses_nothing_mosquitto_holds(mosquitto: Mosquitto, number: int) -> None:
     async with Saps("a") as a, Saps("b", join=a, upstream=mosquitto.url) as b, Peer(a.port) as inside:
         await b.connected()

@@ -111,7 +111,10 @@ def saved(path: Path, brokers: int) -> None:
     wait_until(there, f"{path} to be written")
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["with a state file", "without"])
+@pytest.mark.parametrize(
+    "kept",
+    [pytest.param(True, id="with a state file", marks=pytest.mark.soak), pytest.param(False, id="without")],
+)
 async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
     lab: Lab, kept: bool, tmp_path: Path
 ) -> None:
