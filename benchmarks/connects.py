@@ -74,6 +74,10 @@ class NoSessions:
         """Nobody."""
         return ()
 
+    def birth(self, client: str) -> int:
+        """None has a session."""
+        return 0
+
 
 class _Claims:
     """Clients of a simulated mesh, so many at a time: each is let in, and goes."""

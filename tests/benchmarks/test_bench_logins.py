@@ -1,13 +1,19 @@
-"""The benchmark of logins runs, and what is known costs less than its goal."""
+"""The benchmark of logins runs, and each kind of login that is known is let in."""
 
 from __future__ import annotations
 
-from benchmarks.logins import GOAL, Broker, connect, measured
+import sys
+
+import pytest
+
+from benchmarks import logins
 
 
-def test_a_login_that_is_known_is_cheap() -> None:
-    broker = Broker()
-    for user, password in ((None, broker.token("ec", 1)), ("bob", b"word")):
-        packet = connect(1, user, password)
-        measured(broker, [packet])
-        assert min(measured(broker, [packet] * 100) for _ in range(5)) < GOAL
+def test_every_kind_of_login_is_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["logins", "--rounds", "1"])
+    monkeypatch.setattr(logins, "LOGINS", 20)
+    assert logins.main() in {0, 1}  # it met its goal or not: no test says how fast a machine is
+    _, *rows = capsys.readouterr().out.splitlines()
+    for kind, row in zip(("password", "token (RS256)", "token (ES256)", "HTTP service"), rows, strict=True):
+        assert row.startswith(kind)
+        assert all(float(figure) > 0 for figure in row.split()[-2:])

@@ -14,6 +14,8 @@ from saps.ofm.trees.growth import reachable
 from saps.ofm.trees.tree import Tree, UnreachableError
 from tests.ofm.networks import Network, broker_at, networks
 
+pytestmark = pytest.mark.slow  # machine code of the planners
+
 FITTED = [choice for choice in CHOICES if choice != "steiner"]
 
 

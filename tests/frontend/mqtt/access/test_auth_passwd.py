@@ -14,7 +14,7 @@ import pytest
 from saps.frontend.mqtt.access.users import parse_users
 from saps.frontend.mqtt.driver.access_files import edit_users
 
-COMMAND = [sys.executable, "-m", "saps.cli.passwd"]
+COMMAND = [sys.executable, "-m", "saps", "passwd"]
 
 
 def passwd(*arguments: str | Path, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
