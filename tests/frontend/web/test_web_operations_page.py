@@ -92,7 +92,7 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         await page.until(f"{DETAIL}.includes('away')")
         await click(page, "clients", "Ban")
         await page.until(f"{DETAIL}.includes('client wards/sensor 7')")
-        log = "document.querySelector('#view-clients .detail ol').innerText"
+        log = "(document.querySelector('#view-clients .detail ol')?.innerText ?? '')"
         await page.until(f"{DETAIL}.includes('Who changed what') && {log}.includes('disconnect')")
         await page.until(f"{log}.split('ban client wards/sensor 7 at b0 from 127.0.0.1').length === 2")
         assert not await page.run(f"{log}.includes('elsewhere')")
