@@ -29,6 +29,7 @@ from saps.frontend.mqtt.access.users import Scrypt, Stored
 from saps.frontend.mqtt.codec.encode import encode
 from saps.frontend.mqtt.codec.packets import V5, Connect
 from saps.frontend.mqtt.connection.connection import Connection
+from saps.frontend.mqtt.connection.output import NOWHERE
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.local.hub import Hub
@@ -52,19 +53,6 @@ class InTurn:
     ) -> bool:
         self._later.append(lambda: done(stored.matches(password)))
         return True
-
-
-class Nowhere:
-    """A port that writes nothing."""
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
 
 
 class Broker:
@@ -99,8 +87,7 @@ class Broker:
 
     def login(self, packet: bytes) -> None:
         """One connection, which is let in and lost. Raises `RuntimeError` if it is refused."""
-        port = Nowhere()
-        connection = Connection(self.frontend, port, "192.0.2.7:5", GuardedAuthorizer(self.guard, ORIGIN))
+        connection = Connection(self.frontend, NOWHERE, "192.0.2.7:5", GuardedAuthorizer(self.guard, ORIGIN))
         connection.receive(packet)
         while self._later:
             self._later.pop()()

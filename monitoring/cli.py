@@ -12,7 +12,7 @@ import typer
 
 from monitoring.files import shown
 from monitoring.settings import PROGRAM, MonitorSettings
-from saps.cli.apps import command_app, settings_command
+from saps.cli.apps import command_app, refuse, settings_command
 from saps.config.sources_io import token
 from saps.runtime.logs import configure_logging
 
@@ -43,7 +43,7 @@ def monitor(settings: MonitorSettings) -> int:
         from monitoring.job.spark import NoSparkError, session
         from monitoring.selection.budgets import Budgets
     except ImportError as error:
-        return _failed(f"{error}: install saps[spark]", 2)
+        raise refuse(f"{error}: install saps[spark]") from None
     identity = None
     if settings.certificate is not None and settings.authority is not None:
         identity = Identity(settings.certificate, settings.authority)
@@ -65,20 +65,15 @@ def monitor(settings: MonitorSettings) -> int:
             settings.master or None, settings.memory or None, settings.partitions, event_log=settings.events()
         )
     except ImportError as error:
-        return _failed(f"{error}: install saps[connect]", 2)
+        raise refuse(f"{error}: install saps[connect]") from None
     except (NoSparkError, OSError) as error:
-        return _failed(str(error), 1)
+        raise refuse(str(error), status=1) from None
     try:
         typer.echo(f"ready source={shown(settings.source)} state={shown(settings.place())}")
         return run(spark, order)
     except ImportError as error:
-        return _failed(f"{error}: install saps[sources], saps[hdfs] or saps[tables]", 2)
+        raise refuse(f"{error}: install saps[sources], saps[hdfs] or saps[tables]") from None
     except (OSError, ValueError) as error:
-        return _failed(str(error), 2)
+        raise refuse(str(error)) from None
     finally:
         spark.stop()
-
-
-def _failed(message: str, status: int) -> int:
-    typer.echo(f"saps: {message}", err=True)
-    return status

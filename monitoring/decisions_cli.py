@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as Shown
 
-from saps.cli.apps import command_app
+from saps.cli.apps import command_app, refuse
 
 if TYPE_CHECKING:
     from monitoring.decisions.table import Decision, Table
@@ -63,8 +63,7 @@ def decisions(
         console.print(_shown(lines, table.epoch, limit))
         console.print(_summary(table))
     except (OSError, ValueError) as error:
-        typer.echo(f"saps: {error}", err=True)
-        raise typer.Exit(2) from None
+        raise refuse(str(error)) from None
 
 
 def _when(epoch: int) -> str:

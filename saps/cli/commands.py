@@ -92,8 +92,9 @@ class _Commands(TyperGroup):
             except ModuleNotFoundError as error:
                 if error.name not in CHECKOUT_ONLY:
                     raise
-                typer.echo(f"saps: {cmd_name!r} is in the source checkout only, not in the wheel", err=True)
-                raise typer.Exit(2) from None
+                from saps.cli.apps import refuse  # here: --help does not need it
+
+                raise refuse(f"{cmd_name!r} is in the source checkout only, not in the wheel") from None
         command = typer.main.get_command(group)
         command.name = cmd_name
         return command
@@ -102,10 +103,11 @@ class _Commands(TyperGroup):
         if args and args[0] not in COMMANDS and not ctx.resilient_parsing and not args[0].startswith("-"):
             import difflib  # here: most commands are right
 
+            from saps.cli.apps import refuse
+
             near = difflib.get_close_matches(args[0], COMMANDS)
             hint = f"did you mean {' or '.join(near)}?" if near else "saps --help lists them"
-            typer.echo(f"saps: there is no command {args[0]!r}; {hint}", err=True)
-            raise typer.Exit(2)
+            raise refuse(f"there is no command {args[0]!r}; {hint}")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -44,7 +44,7 @@ class Tap(Protocol):
         """Follow whole packets that are about to be written."""
 
 
-class _Nowhere:
+class Nowhere:
     """Port and owner of the output of a connection whose transport is lost. (A `Port`, and an `Owner`.)"""
 
     label = "a client that has gone"
@@ -65,7 +65,7 @@ class _Nowhere:
         pass
 
 
-_NOWHERE = _Nowhere()
+NOWHERE = Nowhere()
 
 
 class Output:
@@ -125,7 +125,7 @@ class Output:
 
     def release(self) -> None:
         """Forget the connection and its transport, which is lost."""
-        self.port = self.owner = _NOWHERE
+        self.port = self.owner = NOWHERE
         self.queue = self.tap = None
 
 
