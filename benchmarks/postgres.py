@@ -10,6 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -115,11 +116,11 @@ class PostgresServer:
         if process is None:
             return
         if number == signal.SIGKILL:
+            process.send_signal(signal.SIGSTOP)  # it starts none anew meanwhile
             for backend in _children(process.pid):
-                os.kill(backend, number)
-            process.kill()
-        else:
-            process.send_signal(number)
+                with suppress(ProcessLookupError):  # it has ended by itself
+                    os.kill(backend, number)
+        process.send_signal(number)
         process.wait(PATIENCE)
 
     def sql(self, text: str, *values: object, url: str = "") -> list[tuple[Any, ...]]:

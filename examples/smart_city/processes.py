@@ -32,6 +32,9 @@ LINE_LIMIT = 1 << 20
 PORTS = range(20_000, 32_000)
 """Where free ports are looked for: below Linux's ephemeral range, so that no client takes one meanwhile."""
 
+_reserved: list[socket.socket] = []
+"""Bound to the ports given out."""
+
 
 class BrokerError(Exception):
     """A broker did not start or ended unasked. The text: one clear line, then its standard error."""
@@ -226,15 +229,25 @@ def saps_broker(
 
 
 def free_ports(count: int, rng: random.Random) -> list[int]:
-    """Different TCP ports on loopback that nobody listens on. RuntimeError if there are too few."""
+    """Different TCP ports on loopback that nobody uses. On Linux no other call gives them until this process ends: it
+    keeps a socket bound to each, which lets only sockets with SO_REUSEADDR bind, as servers have. RuntimeError if
+    there are too few."""
     ports: list[int] = []
     for port in rng.sample(PORTS, len(PORTS)):
         if len(ports) == count:
             return ports
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe = socket.socket()
+        try:
             probe.bind(("127.0.0.1", port))
-            ports.append(port)
+        except OSError:
+            probe.close()
+            continue
+        ports.append(port)
+        if sys.platform == "linux":
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _reserved.append(probe)
+        else:
+            probe.close()
     raise RuntimeError(f"no {count} free TCP ports on 127.0.0.1")
 
 

@@ -6,13 +6,16 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from examples.smart_city.processes import PORTS, BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 
 READY = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('ready at 1', flush=True); "
+ROOT = Path(__file__).resolve().parents[2]
 PAUSE = "\nwhile True: signal.pause()"
 
 
@@ -117,13 +120,15 @@ def test_free_ports_differ_and_can_be_listened_on() -> None:
     assert all(port in PORTS for port in ports)
     for port in ports:
         with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
             listener.listen()
 
 
-def test_a_port_in_use_is_not_free() -> None:
-    port = free_ports(1, random.Random(7))[0]
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        assert free_ports(1, random.Random(7)) != [port]
+def test_a_port_given_out_is_not_free_in_any_process() -> None:
+    ports = free_ports(1, random.Random(7))
+    assert free_ports(1, random.Random(7)) != ports
+    again = (
+        "import random; from examples.smart_city.processes import free_ports; print(free_ports(1, random.Random(7)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", again], cwd=ROOT, text=True) != f"{ports}\n"
