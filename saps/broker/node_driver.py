@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 
 from saps.links import Links
@@ -47,10 +47,11 @@ class LiveMesh:
         """Take datagrams from OpenFlow trees."""
         self.node.receive_datagrams(datagrams)
 
-    async def join(self, contact: BrokerRef | None) -> None:
-        """Join the mesh through a broker, or begin a mesh if `contact` is None. Return once joined."""
+    async def join(self, contact: BrokerRef | None, former: Collection[str] = ()) -> None:
+        """Join the mesh through a broker, or begin a mesh if `contact` is None. Return once joined. `former` as for
+        `OverlayNode.start`."""
         joined = asyncio.Event()
-        self.node.start(contact, joined.set, self.ready.set)
+        self.node.start(contact, joined.set, self.ready.set, former)
         await joined.wait()
 
     async def leave(self) -> None:

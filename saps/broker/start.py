@@ -81,6 +81,7 @@ class Entrance:
         self._mesh: LiveMesh | None = None
         """The mesh once `join` has begun, else None."""
         places = {a: name for a, name in self._members.read().items() if name != settings.name}
+        self._former = set(places.values())
         places |= {str(address): "" for address in settings.join}
         self._start = Start(links.side.me, places, self, self._patience)
         links.side.start = self._start
@@ -100,7 +101,7 @@ class Entrance:
         self._mesh = mesh
         self._links.side.hidden = False
         self.after(self._patience, self._start.again)
-        await self._unless_refused(asyncio.ensure_future(mesh.join(contact)))
+        await self._unless_refused(asyncio.ensure_future(mesh.join(contact, self._former)))
         self._start.joined()
         self._remember(mesh)
 
@@ -112,7 +113,7 @@ class Entrance:
         for task in self._work:
             task.cancel()
         if self._mesh is not None:
-            self._members.write(self._mesh.node.rejoin.ring_probe.acquaintances)
+            self._members.write(_members(self._mesh))
 
     # --- saps.overlay.membership.start.World
     # ---------------------------------------------------------------------------------
@@ -212,5 +213,11 @@ class Entrance:
             return False
 
     def _remember(self, mesh: LiveMesh) -> None:
-        self._members.write(mesh.node.rejoin.ring_probe.acquaintances)
+        self._members.write(_members(mesh))
         self.after(REMEMBER_EVERY, lambda: self._remember(mesh))
+
+
+def _members(mesh: LiveMesh) -> list[BrokerRef]:
+    """Return the other brokers that are in the mesh, or were when they were heard last."""
+    node = mesh.node
+    return [b for b in node.rejoin.ring_probe.acquaintances if not node.port.detector.stale_incarnation(b)]

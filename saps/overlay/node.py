@@ -10,7 +10,7 @@ Pure: a driver (`saps.broker.node_driver`, or the simulator) runs it. The driver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from saps.local.batch import Batch
 from saps.mesh import Done, Local
@@ -137,9 +137,14 @@ class OverlayNode:
         bodies[Orphans] = lambda body, keys: [self.replicas.restored.known(body)]
 
     def start(
-        self, contact: BrokerRef | None, joined: Callable[[], None], ready: Callable[[], None] = lambda: None
+        self,
+        contact: BrokerRef | None,
+        joined: Callable[[], None],
+        ready: Callable[[], None] = lambda: None,
+        former: Collection[str] = (),
     ) -> None:
-        """Join the mesh of `contact`, or begin a new one if it is None.
+        """Join the mesh of `contact`, or begin a new one if it is None. `former` are the names of the other members
+        when the last incarnation of this broker ended, as far as it has remembered them.
 
         `joined` runs when this broker is in the mesh. `ready` runs when the mesh also knows its sessions, at most
         `takeover_timeout` seconds later.
@@ -150,7 +155,7 @@ class OverlayNode:
             self.joined = True
             joined()
             self.replicas.restored.begin()
-            self.delivery.catch_up.begin()
+            self.delivery.catch_up.begin(former, self.replicas.young)
             self.sessions.begin(ready)
 
         if contact is None:
@@ -282,7 +287,7 @@ class OverlayNode:
         self.peers.told_of(broker)
 
     def _publish(self, batch: Batch, done: Done | None) -> None:
-        self.delivery.multicast.publish(batch, done)
+        self.delivery.publish_waiting(batch, done)
 
     def _guardians(self) -> list[BrokerRef]:
         return [*self.graph.neighbours().values(), *self.acquaintances()]

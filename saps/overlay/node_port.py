@@ -63,6 +63,7 @@ class NodePort:
         self.members = Members(self, self.timers.wall, tell)
         self.detector = Detector(self, settings, dead, self.members)
         self.reachable = self.detector.reachable
+        self.first_heard = self.detector.first_heard
         self.handlers: Handlers = {}
         """The handler of each type of frame."""
 

@@ -3,7 +3,7 @@ broker."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from saps.overlay.frames.base import Frame
@@ -33,6 +33,10 @@ class Port(Protocol):
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Run `action` in `delay` seconds."""
+
+    @property
+    def first_heard(self) -> Mapping[str, float]:
+        """When each broker, by name, was heard for the first time, in seconds of `now`."""
 
     def lost(self, broker: BrokerRef) -> bool:
         """Return whether the broker is declared dead, or the reference names a stale incarnation."""

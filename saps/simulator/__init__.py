@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -80,6 +80,8 @@ class SimBroker:
             copies=simulation.nodes.session_copies,
         )
         self.agents.bind(self.node.agents)
+        self.former: Collection[str] = ()
+        """The other members that it finds in its file."""
         simulation.attach(self)
         for companion in simulation.companions:
             companion.attach(self)
@@ -239,7 +241,7 @@ class Simulation:
         def ready() -> None:
             broker.ready = True
 
-        broker.act(lambda: broker.node.start(contact, joined, ready))
+        broker.act(lambda: broker.node.start(contact, joined, ready, broker.former))
         return broker
 
     def build(self, count: int, clusters: int = 1, limit: float = 600.0) -> list[SimBroker]:

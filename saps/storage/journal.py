@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from saps.local.batch import Batch as Single
 from saps.local.batch import Origin
+from saps.marks import hit
 
 Row = tuple[Any, ...]
 Batch = dict["Table", dict[Any, Row | None]]
@@ -215,7 +216,8 @@ class Journal:
         cache = single.encoded
         stored: Stored | None = cache.get(Stored)
         if stored is None or not stored.references:
-            known, number, message = single.origin if stored is None else stored.origin, self.number(), single.message
+            number, message = self.number(), single.message
+            known = single.origin or (None if stored is None else stored.origin)
             stored = Stored(number, known) if known is not None else Stored(number, None, single, self.place())
             cache[Stored] = stored
             self.put(Table.MESSAGES, number, (number, message, expires, stored))
@@ -224,6 +226,16 @@ class Journal:
                 self.watcher.on_much()
         stored.references += 1
         return stored
+
+    def numbered(self, batch: Single) -> None:
+        """Store again what the mesh has numbered after `take` had given it another number."""
+        for single in batch.singles:
+            stored: Stored | None = single.encoded.get(Stored)
+            before = stored.origin if stored is not None and stored.references else None
+            if stored is not None and before is not None and stored.settle(self.incarnation) != before:
+                hit("numbered after it was stored")
+                expires = None if single.deadline is None else single.deadline + self.epoch
+                self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
 
     def release(self, stored: Stored) -> None:
         """Remove a reference to a message; delete the message with the last one."""

@@ -118,10 +118,12 @@ class Replicated(Roams):
     def _store(self, broker: SimBroker, bench: Bench) -> None:
         node, frontend = broker.node, bench.frontend
         tables = None if self.disks is None else self.disks.setdefault(broker.ref.name, {})
+        broker.former = [other for other in self.disks or () if tables and other != broker.name]
         disk = Disk(self, broker, tables)
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.incarnation = tables is not None, (broker.ref.name, broker.ref.incarnation)
         journal.place = node.rendezvous.publishers.take_place
+        node.delivery.on_numbered.append(journal.numbered)
         journal.begin_after(broker.ref.incarnation << 40)
         commits = Commits(journal, disk)
         held = frontend.turn.held = HeldOutput(commits)

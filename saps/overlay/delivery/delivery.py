@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.mesh import Local
+from saps.local.batch import Batch
+from saps.mesh import Done, Local
 from saps.messages import Message
 from saps.overlay.delivery.broadcast import Broadcaster
 from saps.overlay.delivery.forwarding import Outbox
@@ -27,6 +28,8 @@ class Delivery:
         subscriptions here."""
         publishers, subscriptions = rendezvous.publishers, rendezvous.subscriptions
         self._me = port.me
+        self.on_numbered: list[Callable[[Batch], None]] = []
+        """Listeners, called with publications that have waited for their subscribers to be known, and been sent."""
         self._publishers = publishers
         self._subscriptions = subscriptions
         self.inbox = inbox
@@ -53,6 +56,12 @@ class Delivery:
         """Hand a publication to the groups whose members are all at other brokers."""
         wants = self._subscriptions.has
         self.sharing.publish({g: brokers for g, brokers in stream.groups.items() if not wants(g)}, message, done)
+
+    def publish_waiting(self, batch: Batch, done: Done | None) -> None:
+        """Publish what has waited for its subscribers to be known."""
+        self.multicast.publish(batch, done)
+        for numbered in self.on_numbered:
+            numbered(batch)
 
     def session_started(self, sender: BrokerRef) -> None:
         """Handle the start of a new link session from a broker."""

@@ -76,15 +76,19 @@ class CatchUp:
         self._acknowledgements = multicast.acknowledgements
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
+        self._former: dict[str, float] = {}
+        """By name: members of the mesh of an earlier incarnation that have not been heard yet, and until when this
+        broker logs for them."""
         self._known: set[BrokerRef] = set()
         """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
         self._rounds = 0
         self._told = 0, 0.0
         """The round in which all brokers were last told, and its time in seconds of the port's clock."""
-        self._telling = self._looking = False
-        self._event = 0.0
-        """When a broker was last known to be lost or behind, in seconds of the port's clock."""
+        self._telling = False
+        self._event: float | None = None
+        """When a broker was last known to be lost or behind, in seconds of the port's clock; None while `_look` does
+        not run."""
         self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
         self.returned = Returned(port, inbox, subscriptions)
         multicast.catch_up = publishers.catch_up = self
@@ -147,9 +151,13 @@ class CatchUp:
             hit("log of an earlier incarnation")
             self._publishers.seq = self.log.incarnations[-1][0]
 
-    def begin(self) -> None:
-        """Ask the brokers that an earlier incarnation had lost. Call this when this broker has joined the mesh."""
-        if self.log.active:
+    def begin(self, former: Iterable[str], young: bool) -> None:
+        """Ask the brokers that an earlier incarnation had lost. Call this when this broker has joined the mesh.
+
+        `former` are the names of the members when that incarnation ended. After a loss of power they start at other
+        times than this one, so log until all have been heard. `young`: others may be starting again as well."""
+        self._former = dict.fromkeys(former, self._port.now + self.log.age)
+        if self._former or young or self.log.active:
             self._begin_log()
             for lag in list(self.lags.values()):
                 self._ask(lag)
@@ -161,12 +169,11 @@ class CatchUp:
             self.log.tell(Fate(self._port.now, lag.broker, False))
 
     def _begin_log(self) -> None:
-        self._event = self._port.now
+        looking, self._event = self._event is not None, self._port.now
         if not self.log.active:
             self.log.begin(self._publishers.seq + 1)
             self._publishers.divide_again(self._publishers.streams)
-        if not self._looking:
-            self._looking = True
+        if not looking:
             self._port.after(LOOK, self._look)
 
     def _look(self) -> None:
@@ -178,7 +185,9 @@ class CatchUp:
                 self._drop(lag)
             elif lag.state is not State.LOST and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
-        if self.lags:
+        heard = self._port.first_heard
+        self._former = {name: until for name, until in self._former.items() if name not in heard and now < until}
+        if self._event is None or self.lags or self._former:
             self._event = now
         elif now - self._event >= LINGER:
             self.log.end()
@@ -186,7 +195,7 @@ class CatchUp:
             self.heirs.clear()
             self.sending.end()
             self._publishers.divide_again(self._publishers.streams)
-            self._looking = False
+            self._event = None
             return
         self._port.after(LOOK, self._look)
 
@@ -233,6 +242,7 @@ class CatchUp:
 
     def give_up(self, name: str) -> None:
         """Stop logging for all lost incarnations of a broker that is gone for good."""
+        self._former.pop(name, None)
         for lag in [lag for lag in self.lags.values() if lag.state is State.LOST and lag.broker.name == name]:
             self._drop(lag)
 
@@ -317,6 +327,8 @@ class CatchUp:
             self.heirs.adopted(lag, frame.owner, [each.topic_filter for each in frame.filters])
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
+            if lag.since - wanted.age <= self._port.first_heard.get(sender.name, -math.inf):
+                had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)
         if frame.last:

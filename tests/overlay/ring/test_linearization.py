@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -43,6 +43,7 @@ class End:
     order = KeyOrder.ALM_LA
     grace = 1.0
     now = 0.0
+    first_heard: Mapping[str, float] = {}
 
     def __init__(self, me: BrokerRef, wire: Wire) -> None:
         self.me = me

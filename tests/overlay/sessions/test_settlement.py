@@ -1,0 +1,31 @@
+"""What was acknowledged comes to all subscribers, whichever brokers die, those of its publishers among them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import marks
+from tests.overlay.settlement import blackout, deaths
+
+pytestmark = pytest.mark.simulation
+
+
+@pytest.mark.parametrize("seed", [0, 25])
+def test_a_loss_of_power_everywhere_costs_nothing(seed: int) -> None:
+    """A broker that was back before others acknowledged what their sessions never got."""
+    blackout(seed)
+
+
+@marks.expect("numbered after it was stored")
+@pytest.mark.parametrize("seed", [6, 11])
+def test_the_death_of_any_broker_costs_nothing(seed: int) -> None:
+    """A publication that had waited for its stream was stored under one number and sent under another one: QoS 2 came
+    twice (11), and QoS 1 out of order (6)."""
+    deaths(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
+    blackout(seed)
+    deaths(seed)
