@@ -35,8 +35,8 @@ class Port(Protocol):
         """Run `action` in `delay` seconds."""
 
     @property
-    def first_heard(self) -> Mapping[str, float]:
-        """When each broker, by name, was heard for the first time, in seconds of `now`."""
+    def first_heard(self) -> Mapping[str, tuple[int, float]]:
+        """The first incarnation heard of each broker, by name, and when, in seconds of `now`."""
 
     def lost(self, broker: BrokerRef) -> bool:
         """Return whether the broker is declared dead, or the reference names a stale incarnation."""

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import planners
 from benchmarks.planners import PLANNERS, markdown, measure, plot
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("planner")]  # machine code of all planners
+pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.xdist_group("planner")]  # machine code of all planners
 
 
 @pytest.fixture

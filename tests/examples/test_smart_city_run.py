@@ -162,11 +162,9 @@ def test_a_broker_that_dies_ends_the_run_with_a_failure() -> None:
 async def test_a_broker_that_cannot_start_is_named_with_its_own_words() -> None:
     run = Run(smart_city(plan_brokers(4), random.Random(1)), seconds=1, seed=1)
     host, port = run.stage.addresses["b3"]
-    with socket.socket() as taken:
-        taken.bind((host, port))
-        taken.listen()
-        with pytest.raises(NotStartedError, match=r"broker b3 did not start, exit status 2") as caught:
-            await run.perform()
+    refused = pytest.raises(NotStartedError, match=r"broker b3 did not start, exit status 2")
+    with socket.create_server((host, port)), refused as caught:
+        await run.perform()
     assert str(port) in str(caught.value)
     assert not any(process.running for process in run.processes.values())
 

@@ -217,6 +217,7 @@ def stumbling(folder: Path, alone: Path) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_a_server_of_spark_connect_decides_as_the_small_decider_does(tmp_path: Path, alone: Path, wheel: Path) -> None:
     """From the wheel. The server gets the job's code from it, keeps its own configuration, and runs the batches; the
     command here sees them in its metrics. The server could not start them at the first attempt."""

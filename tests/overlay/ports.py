@@ -15,7 +15,7 @@ class LonePort:
 
     def __init__(self, *, dead: bool = False) -> None:
         self.me, self.order, self.now, self.grace = BrokerRef("b1", 1, "", "c"), KeyOrder.CLUSTER, 0.0, 0.0
-        self.first_heard: dict[str, float] = {}
+        self.first_heard: dict[str, tuple[int, float]] = {}
         self.dead = dead
         """All others are taken for dead."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []

@@ -103,7 +103,7 @@ class Settlement:
         for name, settler in self.settlers.items():
             if not settler.alive and self.mesh.brokers[name].alive and self.rng.random() < 0.5:
                 settler.connect(self.mesh.brokers[name])
-        if (there := self.mesh.alive()) and (not self.nomad.alive or self.rng.random() < 0.3):
+        if (there := self.mesh.alive()) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
             self.nomad.connect(self.rng.choice(there))
         for nomad in self.subscribers:
             nomad.hear()

@@ -38,6 +38,7 @@ def written(computes: Sweep) -> str:
 
 
 @pytest.mark.simulation
+@pytest.mark.soak
 @pytest.mark.xdist_group("spark")
 def test_the_engine_changes_no_result() -> None:
     from examples.smart_city.ofm import QUICK  # here: the file is a program, too, which finds no examples

@@ -12,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from saps.frontend.mqtt.session.durable import Incarnation
 from saps.local.batch import Batch as Single
+from saps.local.batch import Origin
 from saps.messages import Message, Properties, Subscription
 from saps.storage.damage import StorageError
 from saps.storage.driver.database import Database
@@ -20,6 +22,7 @@ from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
 from saps.storage.saved import SavedForm
+from tests import marks
 from tests.storage.conftest import Place
 
 
@@ -213,3 +216,22 @@ async def test_the_end_writes_what_changed_last_of_other_brokers_sessions_too(pl
     store = Store(place, "off")
     assert store.saved.held == {"b1 1 1": {"s2": b"two"}}
     await store.close()
+
+
+@marks.expect("numbered after it was stored")
+def test_a_publication_has_the_number_that_it_was_sent_with() -> None:
+    """It waited for its stream, longer than a commit took, and some had it before: of its two numbers one counts."""
+    journal = Journal()
+    journal.incarnation, journal.place = ("b1", 7), lambda: 3
+    single = Single.of(Message("t", b"x", 1))
+    stored = journal.refer(single, None)
+    ((_, row),) = journal.take()[Table.MESSAGES].items()
+    assert row is not None
+    assert row[3] == Origin("b1", 7, 3)
+    single.number(Incarnation("b1", 7), [5])
+    journal.numbered(single)
+    assert journal.take()[Table.MESSAGES] == {stored.number: (*row[:3], Origin("b1", 7, 5))}
+    journal.numbered(single)
+    assert not journal
+    journal.release(stored)
+    assert journal.refer(single, None).settle(journal.incarnation) == Origin("b1", 7, 5)

@@ -79,8 +79,8 @@ class Detector:
         """Dead hearsay of which an earlier incarnation has been heard since, by name."""
         self._newest: dict[str, int] = {}
         """Newest incarnation heard of each broker."""
-        self.first_heard: dict[str, float] = {}
-        """When each broker was heard for the first time, in seconds of the port's clock."""
+        self.first_heard: dict[str, tuple[int, float]] = {}
+        """The first incarnation heard of each broker, and when, in seconds of the port's clock."""
         self._to_probe: dict[BrokerRef, None] = {}
         """All brokers declared dead and not heard since, the one to probe next first."""
 
@@ -115,7 +115,7 @@ class Detector:
         newest = self._newest.get(broker.name, 0)
         if broker.incarnation > newest:
             self._newest[broker.name] = broker.incarnation
-            self.first_heard.setdefault(broker.name, self._port.now)
+            self.first_heard.setdefault(broker.name, (broker.incarnation, self._port.now))
             watched = self._watched.pop(broker.name, None)
             if watched is not None and watched.ref.incarnation < broker.incarnation:
                 self._on_dead(watched.ref)

@@ -327,7 +327,7 @@ class CatchUp:
             self.heirs.adopted(lag, frame.owner, [each.topic_filter for each in frame.filters])
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
-            if lag.since - wanted.age <= self._port.first_heard.get(sender.name, -math.inf):
+            if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)

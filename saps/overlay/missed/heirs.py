@@ -107,7 +107,8 @@ class Heirs:
     def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
         """Return the earliest time at which a publication that the owner has missed can have been published, in seconds
         of the port's clock."""
-        since = -math.inf if lag is not None else self._port.now - UNNOTICED
+        first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
+        since = -math.inf if lag is not None or owner.incarnation < first else self._port.now - UNNOTICED
         incarnation, heard = self._over.get(owner.name, (owner.incarnation, since))
         return max(since, heard) if owner.incarnation > incarnation else since
 

@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -31,6 +32,12 @@ needs_ovs = pytest.mark.skipif(
     reason=f"Open vSwitch is missing ({', '.join(_MISSING) or SCHEMA}): apt-get install openvswitch-switch",
 )
 """Skips a test where Open vSwitch is not installed."""
+
+
+def _listens(path: Path) -> bool:
+    """A program takes connections at a Unix socket: that is some time after its file is there."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return not probe.connect_ex(str(path))
 
 
 class Ovs:
@@ -86,7 +93,7 @@ class Ovs:
 
     def _await(self, path: Path) -> None:
         end = time.monotonic() + PATIENCE
-        while not path.exists():
+        while not _listens(path):
             if self._processes[-1].poll() is not None or time.monotonic() > end:
                 logs = "".join(log.read_text() for log in self.home.glob("*.out"))
                 raise RuntimeError(f"{path.name} did not appear: {logs}")

@@ -215,7 +215,7 @@ def way_back_breaks(milliseconds: int, latency: float) -> None:
 @pytest.mark.parametrize(
     ("kind", "seed"),
     [
-        pytest.param(kind, seed, marks=[pytest.mark.soak] if number >= 3 else [])
+        pytest.param(kind, seed, marks=[pytest.mark.soak] if number >= 2 else [])
         for kind, seeds in FAILED_ONCE.items()
         for number, seed in enumerate(seeds)
     ],

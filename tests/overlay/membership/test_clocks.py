@@ -10,6 +10,7 @@ import pytest
 
 from saps.overlay.membership.clocks import AGAIN, COMPARE
 from saps.simulator import Network, Simulation
+from tests.drawn import seeds
 
 pytestmark = pytest.mark.simulation
 
@@ -55,7 +56,7 @@ def test_a_wrong_clock_is_named_by_its_neighbours_and_by_itself(off: float) -> N
     assert not any(broker.node.clocks.wrong for broker in simulation.alive())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@seeds(8)
 def test_slow_links_and_brokers_that_stand_still_accuse_nobody(seed: int) -> None:
     simulation = mesh(seed)
     simulation.network = Network(latency=(0.001, 3.0))

@@ -77,7 +77,7 @@ def test_after_a_partition_all_agree(seed: int) -> None:
     mesh.judge_newcomers(acknowledged=True)
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.soak)])
 def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
     """Whoever notices: the holder that is to act need not be a neighbour of the one that died."""
     mesh = Hubs(seed)

@@ -43,7 +43,7 @@ class End:
     order = KeyOrder.ALM_LA
     grace = 1.0
     now = 0.0
-    first_heard: Mapping[str, float] = {}
+    first_heard: Mapping[str, tuple[int, float]] = {}
 
     def __init__(self, me: BrokerRef, wire: Wire) -> None:
         self.me = me

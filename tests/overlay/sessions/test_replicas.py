@@ -27,7 +27,7 @@ from tests.overlay.sessions.test_roaming import numbers
 
 pytestmark = pytest.mark.simulation
 
-COUNT = int(os.environ.get("REPLICA_SCHEDULES", "8"))
+COUNT = int(os.environ.get("REPLICA_SCHEDULES", "6"))
 SCHEDULES = pytest.mark.parametrize("seed", range(COUNT))
 """More, to look for what nobody has seen yet."""
 HALF = pytest.mark.parametrize("seed", range(COUNT // 2))
@@ -168,7 +168,7 @@ def test_what_was_published_beyond_a_cut_before_an_adoption_reaches_the_heir(see
         assert nomad.got[qos] == [b"%s %d" % (four.name.encode(), n) for n in range(50) if 1 + n % 2 == qos]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("home", [True, False], ids=["comes back to it", "stays elsewhere"])
 def test_what_a_repaired_file_has_of_a_session_that_has_gone_on_does_not_come_again(seed: int, home: bool) -> None:
     """The owner is killed, and starts again with what was saved of its file: the session as it was before its client

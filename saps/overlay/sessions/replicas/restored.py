@@ -86,25 +86,28 @@ class Restored:
             self._young_until = self._port.now + YOUNG
         if self._logs():
             self._port.after(SETTLE, self._ask)
-            for number in {partition_of(client) for client in self.clients}:
-                self._report(number)
+            partitions: dict[int, dict[str, int]] = {}
+            for lease in sorted(self.leases(), key=lambda lease: lease.client):
+                partitions.setdefault(partition_of(lease.client), {})[lease.client] = lease.stamp
+            for number, leases in partitions.items():
+                self._report(number, leases)
 
     @property
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
         return self._port.now < self._young_until
 
-    def _report(self, number: int) -> None:
-        """Report the leases of one partition to its holders, until all have heard of them."""
-        found = ((lease.client, lease.stamp) for lease in self.leases() if partition_of(lease.client) == number)
-        leases = dict(sorted(found))
+    def _report(self, number: int, leases: dict[str, int]) -> None:
+        """Report leases (stamps by client) of one partition to its holders, until all have heard of those that are
+        still undecided."""
+        left = {client: stamp for client, stamp in leases.items() if client in self.clients}
 
         def told(outcome: Outcome) -> None:
             if not outcome.complete:
-                self._port.after(AGAIN, lambda: self._report(number))
+                self._port.after(AGAIN, lambda: self._report(number, left))
 
-        if leases:
-            body = Claim(number, self._port.me, list(leases.items()), [], kept=list(leases))
+        if left:
+            body = Claim(number, self._port.me, list(left.items()), [], kept=list(left))
             self._calls.call(shelf(number), body, told, 1)
 
     def _logs(self) -> list[Log]:
