@@ -69,8 +69,11 @@ class Peers:
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be made."""
+        first = self._port.reachable(peer)
         self._port.detector.broke(peer)
         self._delivery.link_down(peer)
+        if first:  # and not whenever it cannot be made again
+            self._delivery.catch_up.sending.link_broke(peer)
         self._wills.link_down(peer)
         self._leaving.link_down(peer)
 

@@ -157,8 +157,10 @@ class CatchUp:
         `former` are the names of the members when that incarnation ended. After a loss of power they start at other
         times than this one, so log until all have been heard. `young`: others may be starting again as well."""
         self._former = dict.fromkeys(former, self._port.now + self.log.age)
-        if self._former or young or self.log.active:
+        restored = self.log.active
+        if self._former or young or restored:
             self._begin_log()
+        if restored:
             for lag in list(self.lags.values()):
                 self._ask(lag)
             self.rejoined()

@@ -212,6 +212,14 @@ class Sending:
         elif not self._waiting:
             self.pump()
 
+    def link_broke(self, peer: BrokerRef) -> None:
+        """Repeat unanswered frames at once, as the link may have lost them: newer publications must not overtake
+        them."""
+        lag = self._lags.get(peer)
+        if lag is not None and lag.state is State.GOING:
+            for frame, _, _ in lag.unanswered:
+                self._port.send(peer, frame)
+
     def repeat(self, lag: Lag) -> None:
         """Repeat the question or the unanswered frames to a broker that has not answered."""
         lag.progress = self._port.now

@@ -9,9 +9,10 @@ from tests.overlay.settlement import blackout, deaths
 pytestmark = pytest.mark.simulation
 
 
-@pytest.mark.parametrize("seed", [0, 25])
+@pytest.mark.parametrize("seed", [4, 25])
 def test_a_loss_of_power_everywhere_costs_nothing(seed: int) -> None:
-    """A broker that was back before others acknowledged what their sessions never got."""
+    """A broker that was back before others acknowledged what their sessions never got. 4: a link broke, and what was
+    published later overtook what had been missed."""
     blackout(seed)
 
 
