@@ -129,6 +129,7 @@ async def test_a_city_of_a_hundred_brokers_stays_readable(size: str, dark: bool,
         await page.call("Input.insertText", text="sensor09999")
         await page.until(f"{rows} === 1")
         await page.press("Escape")
+        assert await page.run("saps.views.topics.search.value") == "sensor09999", "it leaves the field, and keeps it"
         await page.press("ArrowDown")
         await page.press("Enter")
         title = await page.until("document.querySelector('#view-topics .detail h2')?.textContent")

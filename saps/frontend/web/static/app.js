@@ -68,7 +68,10 @@ const nextColors = () => colors({ system: "dark", dark: "light", light: "system"
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
-    if (document.activeElement?.matches("input")) document.activeElement.blur();
+    if (document.activeElement?.matches("input")) {
+      event.preventDefault(); // the browser would empty a search
+      document.activeElement.blur();
+    }
     else if (current === "topics" && views.topics.topic) views.topics.close();
     else if (current === "clients" && views.clients.client) views.clients.close();
     else if (current === "mesh") { views.mesh.show(null); views.mesh.mark(null); }
