@@ -131,6 +131,7 @@ class Scene(Simulation):
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.incarnation = False, (broker.name, 1)
         journal.place = node.rendezvous.publishers.take_place
+        node.delivery.on_numbered.append(journal.numbered)
         commits = Commits(journal, no_file)
         commits.copier, node.replicas.source.shown = node.replicas.source, journal.show
         held = HeldOutput(commits)

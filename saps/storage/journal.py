@@ -210,6 +210,10 @@ class Journal:
 
     # ---- messages
 
+    def expiry(self, single: Single) -> float | None:
+        """Return when a batch of one expires, in seconds since the epoch; None: never."""
+        return None if single.deadline is None else single.deadline + self.epoch
+
     def refer(self, single: Single, expires: float | None) -> Stored:
         """Add a reference to a message, and store the message with the first one. `single`: a batch of one message,
         which caches the `Stored`. `expires`: seconds since the epoch; None for never."""
@@ -231,11 +235,12 @@ class Journal:
         """Store again what the mesh has numbered after `take` had given it another number."""
         for single in batch.singles:
             stored: Stored | None = single.encoded.get(Stored)
-            before = stored.origin if stored is not None and stored.references else None
-            if stored is not None and before is not None and stored.settle(self.incarnation) != before:
+            if stored is None or not stored.references or (before := stored.origin) is None:
+                continue
+            if stored.settle(self.incarnation) != before:
                 hit("numbered after it was stored")
-                expires = None if single.deadline is None else single.deadline + self.epoch
-                self.put(Table.MESSAGES, stored.number, (stored.number, single.message, expires, stored))
+                row = stored.number, single.message, self.expiry(single), stored
+                self.put(Table.MESSAGES, stored.number, row)
 
     def release(self, stored: Stored) -> None:
         """Remove a reference to a message; delete the message with the last one."""

@@ -14,8 +14,8 @@ import pytest
 
 from examples.smart_city.processes import PORTS, BrokerError, BrokerProcess, free_ports, saps_broker, stop_all
 
-READY = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('ready at 1', flush=True); "
 ROOT = Path(__file__).resolve().parents[2]
+READY = "import signal; signal.signal(signal.SIGTERM, lambda *_: exit(0)); print('ready at 1', flush=True); "
 PAUSE = "\nwhile True: signal.pause()"
 
 
@@ -123,6 +123,12 @@ def test_free_ports_differ_and_can_be_listened_on() -> None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", port))
             listener.listen()
+
+
+def test_a_port_in_use_is_not_free() -> None:
+    port = random.Random(9).sample(PORTS, len(PORTS))[0]
+    with socket.create_server(("127.0.0.1", port)):
+        assert free_ports(1, random.Random(9)) != [port]
 
 
 def test_a_port_given_out_is_not_free_in_any_process() -> None:

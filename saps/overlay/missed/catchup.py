@@ -76,9 +76,8 @@ class CatchUp:
         self._acknowledgements = multicast.acknowledgements
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
-        self._former: dict[str, float] = {}
-        """By name: members of the mesh of an earlier incarnation that have not been heard yet, and until when this
-        broker logs for them."""
+        self._former: set[str] = set()
+        """Members of the mesh of an earlier incarnation that have not been heard yet."""
         self._known: set[BrokerRef] = set()
         """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
@@ -86,8 +85,8 @@ class CatchUp:
         self._told = 0, 0.0
         """The round in which all brokers were last told, and its time in seconds of the port's clock."""
         self._telling = False
-        self._event: float | None = None
-        """When a broker was last known to be lost or behind, in seconds of the port's clock; None while `_look` does
+        self._event = -math.inf
+        """When a broker was last known to be lost or behind, in seconds of the port's clock; -inf while `_look` does
         not run."""
         self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
         self.returned = Returned(port, inbox, subscriptions)
@@ -156,7 +155,8 @@ class CatchUp:
 
         `former` are the names of the members when that incarnation ended. After a loss of power they start at other
         times than this one, so log until all have been heard. `young`: others may be starting again as well."""
-        self._former = dict.fromkeys(former, self._port.now + self.log.age)
+        self._former.update(former)
+        self._port.after(self.log.age, self._former.clear)
         restored = self.log.active
         if self._former or young or restored:
             self._begin_log()
@@ -171,7 +171,7 @@ class CatchUp:
             self.log.tell(Fate(self._port.now, lag.broker, False))
 
     def _begin_log(self) -> None:
-        looking, self._event = self._event is not None, self._port.now
+        looking, self._event = self._event > -math.inf, self._port.now
         if not self.log.active:
             self.log.begin(self._publishers.seq + 1)
             self._publishers.divide_again(self._publishers.streams)
@@ -187,9 +187,8 @@ class CatchUp:
                 self._drop(lag)
             elif lag.state is not State.LOST and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
-        heard = self._port.first_heard
-        self._former = {name: until for name, until in self._former.items() if name not in heard and now < until}
-        if self._event is None or self.lags or self._former:
+        self._former.difference_update(self._port.first_heard)
+        if self.lags or self._former:
             self._event = now
         elif now - self._event >= LINGER:
             self.log.end()
@@ -197,7 +196,7 @@ class CatchUp:
             self.heirs.clear()
             self.sending.end()
             self._publishers.divide_again(self._publishers.streams)
-            self._event = None
+            self._event = -math.inf
             return
         self._port.after(LOOK, self._look)
 
@@ -244,7 +243,7 @@ class CatchUp:
 
     def give_up(self, name: str) -> None:
         """Stop logging for all lost incarnations of a broker that is gone for good."""
-        self._former.pop(name, None)
+        self._former.discard(name)
         for lag in [lag for lag in self.lags.values() if lag.state is State.LOST and lag.broker.name == name]:
             self._drop(lag)
 

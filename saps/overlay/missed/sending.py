@@ -215,10 +215,12 @@ class Sending:
     def link_broke(self, peer: BrokerRef) -> None:
         """Repeat unanswered frames at once, as the link may have lost them: newer publications must not overtake
         them."""
-        lag = self._lags.get(peer)
-        if lag is not None and lag.state is State.GOING:
-            for frame, _, _ in lag.unanswered:
-                self._port.send(peer, frame)
+        if (lag := self._lags.get(peer)) is not None and lag.state is State.GOING:
+            self._send_again(lag)
+
+    def _send_again(self, lag: Lag) -> None:
+        for frame, _, _ in lag.unanswered:
+            self._port.send(lag.broker, frame)
 
     def repeat(self, lag: Lag) -> None:
         """Repeat the question or the unanswered frames to a broker that has not answered."""
@@ -228,5 +230,4 @@ class Sending:
         if lag.state is State.ASKED:
             lag.serial = 0
             self._port.send(lag.broker, Missed(lag.round, lag.start))
-        for frame, _, _ in lag.unanswered:
-            self._port.send(lag.broker, frame)
+        self._send_again(lag)

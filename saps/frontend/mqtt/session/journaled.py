@@ -49,7 +49,7 @@ class Copies:
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store a copy, and return its entry. `packet_id`: 0 until it is sent."""
         journal, deadline = self.journal, single.deadline
-        lasts = None if deadline is None else deadline + journal.epoch
+        lasts = None if deadline is None else deadline + journal.epoch  # as `Journal.expiry`, without a call
         stored = journal.refer(single, lasts)
         self.recent.append(stored)
         serial = journal.number()
@@ -60,9 +60,8 @@ class Copies:
         """Yield the current rows of a stored copy."""
         serial, stored = entry
         single, form = copy
-        lasts = None if single.deadline is None else single.deadline + self.journal.epoch
         origin = stored.settle(self.journal.incarnation)
-        yield Table.MESSAGES, stored.number, (stored.number, single.message, lasts, origin)
+        yield Table.MESSAGES, stored.number, (stored.number, single.message, self.journal.expiry(single), origin)
         yield Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form)
 
     def remove(self, entry: Entry) -> None:

@@ -71,8 +71,7 @@ document.addEventListener("keydown", (event) => {
     if (document.activeElement?.matches("input")) {
       event.preventDefault(); // the browser would empty a search
       document.activeElement.blur();
-    }
-    else if (current === "topics" && views.topics.topic) views.topics.close();
+    } else if (current === "topics" && views.topics.topic) views.topics.close();
     else if (current === "clients" && views.clients.client) views.clients.close();
     else if (current === "mesh") { views.mesh.show(null); views.mesh.mark(null); }
     return;
