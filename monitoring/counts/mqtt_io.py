@@ -10,6 +10,7 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ UNTAKEN = 1000
 """Most unacknowledged messages. A message has about 100 KiB at most."""
 QUIET = 2.0
 """Seconds without a message after which the source counts as drained and `--once` ends."""
+
+
+def disconnect(client: Client) -> None:
+    """Disconnect the client, and wait until its thread has ended."""
+    client.disconnect()
+    with suppress(AttributeError):  # Paho 2.1 joins `_thread`, which the ending thread itself may have set to None
+        client.loop_stop()
 
 
 class Mqtt:
@@ -95,8 +103,7 @@ class Mqtt:
 
     def close(self) -> None:
         """Disconnect. The session stays at the broker for `EXPIRY` seconds."""
-        self._client.disconnect()
-        self._client.loop_stop()
+        disconnect(self._client)
 
     # --- on paho's thread ---------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
 from examples.smart_city.processes import BrokerProcess, saps_broker
+from monitoring.counts.mqtt_io import disconnect
 from saps.broker.broker import Broker
 from saps.config import LimitSettings
 from tests.network.meshes import Client, mesh
@@ -135,8 +136,7 @@ async def test_one_client_identifier_is_connected_once_in_the_mesh() -> None:
         publisher = await stack.enter_async_context(Client(brokers[2].server.address))
         first, second = PahoClient("same"), PahoClient("same")
         for each in (first, second):
-            stack.callback(each.client.loop_stop)
-            stack.callback(each.client.disconnect)
+            stack.callback(disconnect, each.client)
         await asyncio.to_thread(first.connect, brokers[0])
         await reached(lambda: bool(first.present))
         first.client.subscribe("news/+", qos=1)

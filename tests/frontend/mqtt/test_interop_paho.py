@@ -14,6 +14,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
+from monitoring.counts.mqtt_io import disconnect
 from saps.frontend.mqtt.driver.server import MqttServer
 from tests.frontend.mqtt.peers import running, servers_of
 
@@ -74,8 +75,7 @@ class Client:
         return await asyncio.to_thread(self.messages.get, timeout=10)
 
     async def close(self) -> None:
-        self.paho.disconnect()
-        await asyncio.to_thread(self.paho.loop_stop)
+        await asyncio.to_thread(disconnect, self.paho)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
