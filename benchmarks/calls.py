@@ -113,7 +113,7 @@ class Scene(Simulation):
     """Brokers with frontends."""
 
     def __init__(self) -> None:
-        super().__init__(1, check=False, trace=False, session_copies=3)
+        super().__init__(1, check=False, session_copies=3)
         self.frontends: dict[SimBroker, Frontend] = {}
         self.first, self.second = self.build(2)
 

@@ -119,7 +119,7 @@ class Mesh:
         beat = settings.heartbeat
         detector = DetectorSettings(heartbeat=beat, suspect_after=3 * beat, probe=2 * beat)
         network = Network(latency=(0.001, 0.005), between_clusters=0.02)
-        self.simulation = Simulation(settings.seed, network=network, detector=detector, check=False, trace=False)
+        self.simulation = Simulation(settings.seed, network=network, detector=detector, check=False)
         self.rng = self.simulation.rng
         grow(self.simulation, settings.brokers)
         self.living = list(self.simulation.brokers)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -18,3 +20,12 @@ def schedules(count: int) -> settings:
 def seeds(count: int) -> pytest.MarkDecorator:
     """The same for a test that draws by a seed of its own: `count` seeds, from 0, in `make test`."""
     return pytest.mark.parametrize("seed", range(count * TIMES))
+
+
+def kept(*cases: Any, quick: int) -> list[Any]:
+    """The parameters of schedules that failed once: `make test` runs the last `quick` of them, `make soak` all."""
+    marks = [[pytest.mark.soak]] * (len(cases) - quick) + [[]] * quick
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
+        for case, mark in zip(cases, marks, strict=True)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -52,6 +53,9 @@ class LiveBans:
         self.agent = BansAgent(name, self.table, self._took)
         self._writing: asyncio.Task[None] | None = None
         self._unwritten = False
+        self._file = threading.Lock()
+        """Held while the file is written: by a thread, or as the broker stops."""
+        self._closed = False
         self._timer: asyncio.TimerHandle | None = None
         self._turn = 0
         for ban in self._read():
@@ -90,7 +94,7 @@ class LiveBans:
         if self._path is not None:
             self._unwritten = True
             if self._writing is None or self._writing.done():
-                self._writing = asyncio.get_running_loop().create_task(self._write(self._path))
+                self._writing = asyncio.get_running_loop().create_task(self._write())
         return self._expel() if any(not ban.lifted for ban in bans) else 0
 
     def _expel(self) -> int:
@@ -105,14 +109,21 @@ class LiveBans:
                 found += 1
         return found
 
-    async def _write(self, path: Path) -> None:
+    async def _write(self) -> None:
         while self._unwritten:
             self._unwritten = False
-            found = BanList(at=time.time(), bans=self.table.all())
+            await asyncio.to_thread(self._replace, BanList(at=time.time(), bans=self.table.all()))
+
+    def _replace(self, found: BanList, last: bool = False) -> None:
+        """Write the file, unless the `last` list has been written."""
+        with self._file:
+            if self._path is None or self._closed:
+                return
+            self._closed = last
             try:
-                await asyncio.to_thread(write_bans, path, found)
+                write_bans(self._path, found)
             except OSError as error:
-                logger.error("operations.bans: cannot write %s: %s", path, error.strerror)
+                logger.error("operations.bans: cannot write %s: %s", self._path, error.strerror)
 
     # ---- comparisons
 
@@ -148,5 +159,5 @@ class LiveBans:
         """Stop the comparisons, and write unwritten bans."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._path is not None and (self._unwritten or (self._writing is not None and not self._writing.done())):
-            write_bans(self._path, BanList(at=time.time(), bans=self.table.all()))
+        if self._unwritten or (self._writing is not None and not self._writing.done()):
+            self._replace(BanList(at=time.time(), bans=self.table.all()), last=True)

@@ -178,7 +178,7 @@ class Simulation:
         order: KeyOrder = KeyOrder.CLUSTER,
         detector: DetectorSettings | None = None,
         check: bool = True,
-        trace: bool = True,
+        trace: bool = False,
         design: DesignSettings | None = None,
         session_copies: int = 1,
     ) -> None:

@@ -18,13 +18,13 @@ from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.frames.calls import Answer
 from tests.agents.switchovers import Scene, failures, losses, moves, partitions
-from tests.drawn import schedules
+from tests.drawn import kept, schedules
 
 pytestmark = pytest.mark.simulation
 
 MODES = [Mode.EITHER, Mode.BOTH, None]
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = schedules(2)
+SCHEDULES = schedules(1)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,7 +60,7 @@ def test_after_a_partition_with_an_ofgate_on_each_side_all_is_as_if_there_had_be
     partitions(seed, mode)
 
 
-@pytest.mark.parametrize("seed", [20004, 30006, 30007])
+@pytest.mark.parametrize("seed", kept(20004, 30006, 30007, quick=1))
 def test_partitions_that_failed_once(seed: int) -> None:
     """After the mesh was one again a tree was changed under its users."""
     partitions(seed, Mode.BOTH)
@@ -68,7 +68,7 @@ def test_partitions_that_failed_once(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "seed"),
-    [(Mode.EITHER, 2932746916), (Mode.BOTH, 701275457), (Mode.BOTH, 1730260233), (None, 26398)],
+    kept((Mode.EITHER, 2932746916), (Mode.BOTH, 701275457), (Mode.BOTH, 1730260233), (None, 26398), quick=2),
 )
 def test_moves_that_failed_once(mode: Mode | None, seed: int) -> None:
     """A sender was told late to seal with a key that those who had come since did not have; or they were told of the
@@ -144,8 +144,7 @@ def test_a_tree_whose_only_subscriber_is_at_the_publisher_grows(mode: Mode) -> N
     assert without_alm(scene, 50, 1) == 50
 
 
-@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
-@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize(("mode", "grows"), [(Mode.EITHER, False), (Mode.BOTH, True)])
 def test_what_the_controller_refuses_goes_by_alm_until_it_has_room(mode: Mode, grows: bool) -> None:
     """Also a tree that cannot take one member more."""
     scene = steady(mode)

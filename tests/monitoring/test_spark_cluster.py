@@ -155,6 +155,7 @@ def decided(state: Path) -> Table:
     return store.table(store.last().epoch)
 
 
+@pytest.mark.soak
 def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spark_submit_is_told_holds(
     tmp_path: Path, alone: Path, wheel: Path
 ) -> None:

@@ -119,7 +119,7 @@ def test_it_decides_as_the_small_decider_does_row_for_row(spark: SparkSession, t
     assert Store(tmp_path / "state").last().held == decider.held
 
 
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.soak)])
 def test_windows_and_decisions_are_tables_with_each_epoch_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -442,6 +442,7 @@ def test_all_topics_never_come_to_the_driver(spark: SparkSession, tmp_path: Path
     assert len(Job(store, rules).candidates(spark, store.last().topics, held)) <= 2 + len(held)
 
 
+@pytest.mark.soak
 def test_the_event_log_is_compacted_when_it_has_many_files(spark: SparkSession, events: Path, tmp_path: Path) -> None:
     """Spark begins a file after 10 MB; here copies of the first one stand for the later ones."""
     leave(tmp_path / "counts", counted(320))

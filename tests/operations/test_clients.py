@@ -143,7 +143,7 @@ def test_a_payload_is_shown_as_text_or_as_digits() -> None:
 def test_any_of_100_000_clients_on_100_brokers_is_found_within_a_second() -> None:
     """By whatever is known of it, from any broker: the time on links of 5 ms a hop, and the processor's time of all
     brokers together. What they answer is not kept for a repeated question."""
-    mesh = Roams(1, network=Network((0.005, 0.005)), trace=False, check=False)
+    mesh = Roams(1, network=Network((0.005, 0.005)), check=False)
     brokers = mesh.build(100, 10)
     for broker in brokers:
         frontend = mesh.benches[broker].frontend

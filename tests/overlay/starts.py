@@ -99,7 +99,7 @@ class Site(Simulation):
     """Brokers of one site: processes that are killed and started."""
 
     def __init__(self, seed: int, patience: float = 5.0) -> None:
-        super().__init__(seed, check=False, trace=False)
+        super().__init__(seed, check=False)
         self.faulty = True
         self.patience = patience
         self.processes: dict[str, Process] = {}

@@ -99,7 +99,7 @@ def test_a_subscription_costs_messages_only_near_its_topic(thousand: Simulation)
 
 
 def run_once(seed: int) -> str:
-    simulation = Simulation(seed, network=Network(latency=(0.001, 0.02), reset=0.001), order=KeyOrder.ALM)
+    simulation = Simulation(seed, network=Network(latency=(0.001, 0.02), reset=0.001), order=KeyOrder.ALM, trace=True)
     brokers = simulation.build(12, 3)
     for i, broker in enumerate(brokers):
         broker.subscribe("a/+" if i % 2 else "a/b")

@@ -19,16 +19,27 @@ pytestmark = pytest.mark.interop
 
 ROOT = compile_hot.ROOT
 HERE = Path(__file__).parents[1]
-TESTS = {
+PARTS = {
     "frontend/mqtt": (
-        *("test_codec.py", "test_publish_cut.py", "test_publish_encode.py", "test_batches.py", "test_wire.py"),
+        "test_codec.py",
+        "test_publish_cut.py",
+        "test_publish_encode.py",
+        "test_batches.py",
+        "test_wire.py",
+    ),
+    "storage": ("test_commits.py",),
+    "overlay/delivery": ("test_order.py",),
+}
+"""Tests of each compiled part, by their folders."""
+WHOLE = {
+    "frontend/mqtt": (
         *("test_connect.py", "test_publish.py", "test_session_machine.py", "test_shared.py", "test_server.py"),
         *("conformance/test_conforms_connect.py", "conformance/test_conforms_publish.py"),
     ),
-    "storage": ("test_commits.py", "test_held_output.py"),
-    "overlay/delivery": ("test_order.py", "test_reached_count.py"),
+    "storage": ("test_held_output.py",),
+    "overlay/delivery": ("test_reached_count.py",),
 }
-"""Tests of what is compiled, from the least part to a whole broker, by their folders."""
+"""Tests of a connection, a frontend and a broker of these parts."""
 
 
 def python(*arguments: object, folder: Path, status: int = 0, given: Mapping[str, str] = {}) -> str:
@@ -110,13 +121,14 @@ def test_without_a_compiler_it_is_said_what_to_install(sources: Path, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_they_pass_the_tests_of_their_sources(compiled: Path) -> None:
+@pytest.mark.parametrize("chosen", [PARTS, pytest.param(WHOLE, marks=pytest.mark.soak)], ids=["parts", "whole"])
+def test_they_pass_the_tests_of_their_sources(compiled: Path, chosen: dict[str, tuple[str, ...]]) -> None:
     plugin = "from saps.runtime import compiled\nassert compiled.modules == 'compiled'\n"
     (compiled / "only_compiled.py").write_text(plugin)
     options = (
         f"-q -n 0 -c {ROOT / 'pyproject.toml'} --rootdir {ROOT} -o pythonpath= -p only_compiled -p no:cacheprovider"
     )
-    tests = [HERE / folder / name for folder, names in TESTS.items() for name in names]
+    tests = [HERE / folder / name for folder, names in chosen.items() for name in names]
     given = {"PYTHONPATH": f"{compiled}{os.pathsep}{ROOT}", ASKED_FOR: "0"}  # what the tests share is in the other
     said = python("-m", "pytest", *options.split(), *tests, folder=compiled, given=given)
     assert " passed" in said

@@ -38,7 +38,7 @@ class MeshBench(Bench):
     does is skipped."""
 
     def __init__(self, limits: Limits | None = None) -> None:
-        self._simulation = Roams(1, limits, network=Network(LATENCY), trace=False)
+        self._simulation = Roams(1, limits, network=Network(LATENCY))
         self._simulation.build(Bench.brokers)
         self._simulation.run_until(lambda: all(broker.ready for broker in self._simulation.alive()))
         for broker in self._simulation.alive():

@@ -105,7 +105,7 @@ def stop(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
 
 @pytest.mark.simulation
 @pytest.mark.parametrize("fault", [cut, stop])
-@schedules(2)
+@schedules(1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_nothing_is_lost_while_a_broker_is_taken_for_dead_wrongly(
     fault: Callable[[random.Random, Simulation], Callable[[], None]], seed: int

@@ -106,8 +106,8 @@ def test_brokers_talk_to_fewer_others_than_by_any_order_of_the_keys() -> None:
         ("stars", KeyOrder.CLUSTER, DesignSettings(1, 1.0)),
         ("trees", KeyOrder.CLUSTER, DesignSettings(2, 1.0)),
     ):
-        simulation = mesh(9, 30, design, order)
-        wanting = subscribe(simulation, 30, 6)
+        simulation = mesh(9, 24, design, order)
+        wanting = subscribe(simulation, 24, 6)
         simulation.run(4)
         publish_all(simulation, wanting)
         degrees[name] = simulation.degree()

@@ -14,13 +14,13 @@ from saps.messages import Message, Properties
 from saps.overlay.retained import publisher as retained
 from saps.overlay.retained.store import HOLDERS, PARTITIONS, partition_of
 from saps.simulator import Network
-from tests.drawn import schedules
+from tests.drawn import kept, schedules
 from tests.overlay.hubs import TOPICS, Hubs, random_act
 
 pytestmark = pytest.mark.simulation
 
 SEEDS = st.integers(0, 2**32 - 1)
-SCHEDULES = schedules(2)
+SCHEDULES = schedules(1)
 
 
 def scene(seed: int, steps: int, churn: bool, brokers: int = 5) -> tuple[random.Random, Hubs]:
@@ -77,10 +77,10 @@ def test_after_a_partition_all_agree(seed: int) -> None:
     mesh.judge_newcomers(acknowledged=True)
 
 
-@pytest.mark.parametrize("seed", [3, pytest.param(8, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("seed", kept(8, 3, quick=1))
 def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
     """Whoever notices: the holder that is to act need not be a neighbour of the one that died."""
-    mesh = Hubs(seed)
+    mesh = Hubs(seed, check=False)
     brokers = mesh.build(16, 4)
     for number in range(60):
         mesh.publish(brokers[number % 16], f"many/{number}", 1)
@@ -131,7 +131,7 @@ def test_a_retained_message_lives_as_long_as_it_says() -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_of_what_both_sides_of_a_cut_have_retained_the_later_one_stays_everywhere(seed: int) -> None:
     rng = random.Random(seed)
-    mesh = Hubs(seed, check=False, trace=False)
+    mesh = Hubs(seed, check=False)
     brokers = mesh.build(rng.choice([2, 4, 6]), 2)
     mesh.run(2)
     for topic in TOPICS:
