@@ -23,8 +23,6 @@ from examples.smart_city.processes import BrokerProcess, saps_broker
 pytestmark = pytest.mark.network
 
 ANY = "127.0.0.1:0"
-SOON = 3.0
-"""Seconds within which the session of a broker that was killed is to be at another one."""
 PATIENCE = 60.0
 Stored = Literal["memory", "file", "file gone", "database"]
 
@@ -131,10 +129,8 @@ async def test_a_broker_is_killed_and_another_has_its_sessions(
             await subscribe(brokers.port(0), f"away{qos}", qos)
             await publish(brokers.port(1), range(100 * qos - 100, 100 * qos), 2)
         brokers.kill(0, gone=stored == "file gone")
-        began = time.monotonic()
         await publish(brokers.port(1), range(200, 210), 2)
         assert await fetch(brokers.port(2), "away1", 210) == [*range(210)]
-        assert time.monotonic() - began < SOON + 3
         await brokers.restart(0)
         await publish(brokers.port(1), range(210, 215), 2)
         assert await fetch(brokers.port(0), "away2", 115) == [*range(100, 215)]
@@ -184,7 +180,6 @@ async def test_sessions_are_present_elsewhere_soon_after_their_broker_was_killed
         assert all(await asyncio.gather(*asked))
         took = time.monotonic() - began
         print(f"{len(names)} sessions present at other brokers {took:.2f} s after kill -9 of theirs")
-        assert took < SOON + 3  # a machine that does other things
 
 
 async def test_all_are_killed_at_once_and_the_database_has_everything(postgres: PostgresServer) -> None:
