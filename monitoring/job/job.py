@@ -24,6 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812  # its usual name
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from monitoring.counts.packing import PACKED, pack, unpacked
 from monitoring.counts.sums import NEEDED, ROWS, WINDOWS, windows
 from monitoring.decisions.decider import Clock, Skew, bound_of, machine_clock
 from monitoring.decisions.store import Commit, Store
@@ -157,19 +158,27 @@ class Job:
             .agg(
                 F.max(F.when(sane, end_of())),
                 F.max(F.when(~sane, end_of())),
-                F.sum((ended & (F.col("topic") != REST)).cast("long")),
+                F.sum(ended.cast("long")).alias("late"),
                 F.count("*"),
                 F.max("seconds"),
             )
             .collect()
         )
+        rest = {}
+        if any(row["late"] for row in each):  # rarely, and the topics are most of what a file holds
+            of_rest = rows.where(ended & (F.col("topic") == REST)).groupBy("broker", "file").count().collect()
+            rest = {(broker, file): count for broker, file, count in of_rest}
         found = dict[str, _Seen]()
         for broker, file, end, ahead, late, count, longest in each:
             before = found.get(broker, _Seen(None, None, 0, [], 0, 0.0))
             found[broker] = _Seen(
-                _later(before.end, end), _later(before.ahead, ahead), before.late + late, [*before.files, file],
-                before.rows + count, max(before.longest, longest),
-            )  # fmt: skip
+                _later(before.end, end),
+                _later(before.ahead, ahead),
+                before.late + late - rest.get((broker, file), 0),
+                [*before.files, file],
+                before.rows + count,
+                max(before.longest, longest),
+            )
         return found
 
     def _say(self, skew: Skew, late: Mapping[str, int]) -> None:
@@ -202,19 +211,20 @@ class Job:
         spark = closed.sparkSession
         partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 4)
         part = F.pmod(F.xxhash64("topic"), F.lit(partitions)).alias("part")
+        packed = closed.select(part, *NEEDED).mapInArrow(pack, from_arrow_schema(PACKED)).groupBy("part")
         if self._tables is not None:
-            seen = closed.groupBy(part).applyInArrow(lambda rows: windows(rows, length), from_arrow_schema(WINDOWS))
-            closed = self._tables.keep(seen, last.closed, now, length)
+            seen = packed.applyInArrow(lambda rows: windows(unpacked(rows), length), from_arrow_schema(WINDOWS))
+            grouped = self._tables.keep(seen, last.closed, now, length).groupBy(part)
         else:
-            step = _summed(step, length)
+            grouped, step = packed, _summed(step, length)
         models = (
             self._read(spark, last.topics, self._topics_type)
             if last.topics
             else spark.createDataFrame([], self._topics_type)
         )
-        grouped = closed.groupBy(part).cogroup(models.groupBy(part))
+        found = grouped.cogroup(models.groupBy(part)).applyInArrow(step, self._result_type)
         # The bits of a model are nearly random: stronger compression costs time and saves hardly any room.
-        grouped.applyInArrow(step, self._result_type).write.parquet(self._uri(out), compression="lz4")
+        found.write.parquet(self._uri(out), compression="lz4")
 
     def _decide(self, spark: SparkSession, topics: str, held: Mapping[str, Held], epoch: int) -> Table:
         judged = self.candidates(spark, topics, held)
@@ -259,10 +269,10 @@ def _both(rows: DataFrame, more: DataFrame | None) -> DataFrame:
 
 
 def _summed(step: Callable[[pa.Table, pa.Table], pa.Table], length: int) -> Callable[[pa.Table, pa.Table], pa.Table]:
-    """Return `step` with its first argument as rows instead of windows of `length` ms."""
+    """Return `step` with its first argument as packed rows instead of windows of `length` ms."""
 
     def run(rows: pa.Table, kept: pa.Table) -> pa.Table:
-        return step(windows(rows, length), kept)
+        return step(windows(unpacked(rows), length), kept)
 
     return run
 

@@ -12,6 +12,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("numpy")
 
 from monitoring.counts import features  # noqa: E402
+from monitoring.counts.packing import PACKED, pack, unpacked  # noqa: E402
 from monitoring.counts.sums import NEEDED, ROWS, WINDOWS, windows  # noqa: E402
 from saps.statistics import Row  # noqa: E402
 
@@ -58,3 +59,13 @@ def test_pieces_with_dictionaries_of_their_own_are_one() -> None:
     pieces = [pa.Table.from_pylist([row._asdict()], schema=ROWS).select(list(NEEDED)) for row in once]
     whole = windows(pa.concat_tables(pieces).combine_chunks(), LENGTH)
     assert windows(pa.concat_tables(pieces), LENGTH).equals(whole)
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 60), st.integers(1, 20))
+def test_packed_rows_are_those_of_their_part(rng: random.Random, count: int, together: int) -> None:
+    rows = pa.Table.from_pylist([drawn(rng)._asdict() for _ in range(count)], schema=ROWS).select(list(NEEDED))
+    parts = pa.array([rng.randrange(3) for _ in range(count)], pa.int64())
+    packed = pa.Table.from_batches(pack(rows.append_column("part", parts).to_batches(together)), PACKED)
+    for part in range(3):
+        found = unpacked(packed.filter(pa.compute.equal(packed["part"], part)))
+        assert found.equals(rows.filter(pa.compute.equal(parts, part)))
