@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from saps.runtime.loading import INTERRUPTED, Loading
 
+TYPE_CHECKING = False  # typing is imported within `Loading`, too
 if TYPE_CHECKING:
     from saps.config import BrokerSettings
 
