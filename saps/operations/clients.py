@@ -26,10 +26,10 @@ from saps.operations.values import (
     Question,
     SubscriptionRow,
     WillRow,
+    of_topics,
     packed,
     shown,
 )
-from saps.topics import shared
 
 if TYPE_CHECKING:
     from saps.agents.user import Rights
@@ -181,7 +181,7 @@ class ClientsAgent:
                     no_local=each.no_local,
                     retain_as_published=each.retain_as_published,
                     identifier=each.identifier,
-                    permitted=_permitted(rights, _of_topics(each.filter)),
+                    permitted=permitted(rights, of_topics(each.filter)),
                 )
                 for each in islice(session.subscriptions.values(), MOST_SHOWN)
             ],
@@ -195,8 +195,8 @@ class ClientsAgent:
         return MessageRow(**_message(single.message) | {"qos": form.qos}, packet_id=packet_id, expires=left)
 
 
-def _permitted(rights: Rights | None, topic_filter: str) -> bool:
-    """Return whether the rights still permit a subscription that the client has."""
+def permitted(rights: Rights | None, topic_filter: str) -> bool:
+    """Return whether the rights permit a subscription that the client has."""
     if rights is None:
         return True
     return (rights.may_subscribe if rights.asker is None else rights.asker.may_keep)(topic_filter)
@@ -211,12 +211,6 @@ def _message(message: Message) -> dict[str, Any]:
         "size": len(message.payload),
         "text": shown(message.payload),
     }
-
-
-def _of_topics(topic_filter: str) -> str:
-    """Return the topic filter without the prefix of a shared subscription."""
-    parts = shared(topic_filter)
-    return topic_filter if parts is None else parts.topic_filter
 
 
 # ---- conditions
@@ -238,7 +232,7 @@ def _conditions(asked: Question) -> Iterator[Wanted]:
     if asked.search:
         yield partial(_has, asked.search[:LONGEST].lower())
     if asked.topic_filter is not None:
-        yield _Subscribes(asked.topic_filter)
+        yield Subscribes(asked.topic_filter)
 
 
 def _has(text: str, session: Session) -> bool:
@@ -260,11 +254,11 @@ def _pattern(text: str) -> Callable[[str], bool]:
     return lambda name: compiled.fullmatch(name) is not None
 
 
-class _Subscribes:
+class Subscribes:
     """Tests whether a session has a subscription with a topic in common with a filter. Compares each filter once."""
 
     def __init__(self, topic_filter: str) -> None:
-        self._wanted = tuple(_of_topics(topic_filter).split("/"))
+        self._wanted = tuple(of_topics(topic_filter).split("/"))
         self._known: dict[str, bool] = {}
 
     def __call__(self, session: Session) -> bool:
@@ -275,7 +269,7 @@ class _Subscribes:
         for each in filters:
             fits = known.get(each)
             if fits is None:
-                fits = known[each] = meet(tuple(_of_topics(each).split("/")), self._wanted)
+                fits = known[each] = meet(tuple(of_topics(each).split("/")), self._wanted)
             if fits:
                 return True
         return False

@@ -30,6 +30,7 @@ from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import MqttError, Reason
 from saps.frontend.mqtt.codec.wire import fixed_header
 from saps.local.token_bucket import TokenBucket
+from saps.operations.clients import Subscribes, permitted
 from saps.operations.values import shown
 from saps.topics import filter_fault
 
@@ -122,9 +123,10 @@ class Following:
 
     @remote
     def begin(self, name: str, client: str, topic_filter: str, seconds: float) -> Any:
-        """Begin a live trace called `name` for at most `seconds`, and return the broker's name. It follows the packets
-        of `client`, or the messages of `topic_filter`; with both, whether these messages reach that client. Raises
-        `ValueError` if the filter is invalid, both are empty, or there are too many live traces."""
+        """Begin a live trace called `name` for at most `seconds`, and return the broker's name; an empty one if the
+        client has no session here. It follows the packets of `client`, or the messages of `topic_filter`; with both,
+        whether these messages reach that client: that no subscription matches is noted at once. Raises `ValueError` if
+        the filter is invalid, both are empty, or there are too many live traces."""
         frontend, now = self._frontend, self._frontend.clock()
         if topic_filter and (fault := filter_fault(topic_filter)) is not None:
             raise ValueError(f"{topic_filter!r}: {fault}")
@@ -137,8 +139,13 @@ class Following:
         follow = self._follows[name] = Follow(client, topic_filter, now + max(0.0, min(seconds, LONGEST)))
         frontend.timers.at(follow.until, lambda now: self.end(name))
         session = frontend.sessions.get(client) if client else None
-        if session is not None and session.connection is not None:
+        if session is None:
+            return "" if client else self._broker
+        if session.connection is not None:
             session.connection.output.tap = self
+        if topic_filter and not Subscribes(topic_filter)(session):
+            why = NOT_SUBSCRIBED if permitted(session.rights, topic_filter) else f"{NOT_SUBSCRIBED}; {NOT_SUBSCRIBE}"
+            self._note(follow, what="not delivered", client=client, why=why)
         return self._broker
 
     @repeatable
@@ -232,9 +239,7 @@ class Following:
         client = "" if agent is None else agent.client_id
         for topic in topics:
             for follow in self._follows.values():
-                if (client and follow.client == client and follow.levels is None) or (
-                    follow.wants(topic) and not follow.client
-                ):
+                if follow.wants(topic) or (client and follow.client == client and follow.levels is None):
                     self._note(follow, what="refused", client=client, packet="PUBLISH", topic=topic, why=NOT_PUBLISH)
 
     def lost(self, agent: SubscriberAgent, batch: Batch, why: str) -> None:
@@ -274,7 +279,7 @@ class Following:
                 return {"what": what, "client": publisher, "why": f"goes to {follow.client}"}
             if follow.client not in self._frontend.sessions:
                 return None
-            reason = NOT_READ if follow.client in matching else "no subscription of the client matches"
+            reason = NOT_READ if follow.client in matching else NOT_SUBSCRIBED
             return {"what": "not delivered", "client": follow.client, "why": reason}
         barred = [name for name in matching if name not in names]
         parts = [f"to {_some(names)}"] if names else []
@@ -290,6 +295,8 @@ class Following:
         follow.note(event, self._frontend.clock())
 
 
+NOT_SUBSCRIBED = "no subscription of the client matches"
+NOT_SUBSCRIBE = "the access rules do not let it subscribe there"
 NOT_PUBLISH = "the access rules do not let it publish there"
 NOT_READ = "the access rules or a policy do not let it be received"
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from saps.topics import shared
+
 SORTS = {"client": 0, "rate": 2, "delivered": 2, "queued": 2, "dropped": 1, "since": 1}
 """The sort orders, and the count of numbers that come before the names in each order's keys (`order`)."""
 MOST_CLIENTS = 1000
@@ -172,6 +174,12 @@ def shown(payload: bytes) -> str:
             if not more:
                 break
     return f"0x{part[: LONGEST // 2].hex()}" + ("…" if len(payload) > LONGEST // 2 else "")
+
+
+def of_topics(topic_filter: str) -> str:
+    """Return the topic filter without the prefix of a shared subscription."""
+    parts = shared(topic_filter)
+    return topic_filter if parts is None else parts.topic_filter
 
 
 def order(row: ClientRow, sort: str) -> tuple[Any, ...]:

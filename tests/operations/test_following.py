@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saps.frontend.mqtt.access.acl_file import parse_acl
-from saps.frontend.mqtt.codec.packets import V5, Connect, SubscribeEntry
+from saps.frontend.mqtt.codec.packets import V5, Connect, SubscribeEntry, Unsubscribe
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
@@ -130,9 +130,20 @@ def test_access_rules_and_filters_are_named_as_reasons() -> None:
     ]
     events = eye.following.take("g", {})[3]
     why = "the access rules or a policy do not let it be received"
-    assert [(e["what"], e["topic"], e["why"]) for e in events] == [("not delivered", "secret/1", why)]
+    refused = ("refused", "secret/2", "the access rules do not let it publish there")
+    assert [(e["what"], e["topic"], e["why"]) for e in events] == [("not delivered", "secret/1", why), refused]
     events = eye.following.take("h", {})[3]
-    assert [(e["what"], e["why"]) for e in events] == [("not delivered", "no subscription of the client matches")]
+    why = "no subscription of the client matches"
+    assert [(e["what"], e.get("topic"), e["why"]) for e in events] == [
+        ("not delivered", None, why),
+        ("not delivered", "secret/1", why),
+        refused,
+    ]
+    barred.send(Unsubscribe(9, ["#"]))
+    assert eye.following.begin("j", "barred", "secret/1", 60) == "b1"
+    why += "; the access rules do not let it subscribe there"
+    assert [e["why"] for e in eye.following.take("j", {})[3]] == [why]
+    assert eye.following.begin("k", "nobody", "", 60) == ""
     eye.following.refused(other.connection, "barred", None, Reason.BANNED, "")
     eye.following.begin("i", "barred", "", 60)
     eye.following.refused(other.connection, "barred", None, Reason.BANNED, "")

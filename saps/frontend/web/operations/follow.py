@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
+from saps.agents.api import Answers
 from saps.frontend.web.http.parameters import Parameters, check_filter
 from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.operations.clients import Call
@@ -34,10 +35,11 @@ class FollowRoutes:
         """Begin a live trace at all brokers, and send its events until its time is over or the client has gone."""
         client, topic_filter, seconds = _asked(request)
         name = secrets.token_hex(8)
-        for each in await self._call(f"!{FOLLOW}", "begin", name, client, topic_filter, seconds):
-            if each.error is not None and "live traces" in each.error:
-                await self._call(f"!{FOLLOW}", "end", name)
-                raise ProblemError(429, "Too many live traces", each.error)
+        begun = await self._call(f"!{FOLLOW}", "begin", name, client, topic_filter, seconds)
+        problem = _problem(begun, client if topic_filter else "")
+        if problem is not None:
+            await self._call(f"!{FOLLOW}", "end", name)
+            raise problem
         self._note(request, "follow", subject=" ".join(part for part in (client, topic_filter) if part))
         response = web.StreamResponse(headers=HEADERS)
         try:
@@ -64,6 +66,16 @@ class FollowRoutes:
             lines = [b"data: " + msgspec.json.encode(event) + b"\n\n" for event in events]
             await response.write(b"".join(lines) or b":\n\n")
             await asyncio.sleep(EVERY)
+
+
+def _problem(begun: Answers, client: str) -> ProblemError | None:
+    """Return why a live trace cannot be of use. `client`: must have a session, so that messages can reach it."""
+    for each in begun:
+        if each.error is not None and "live traces" in each.error:
+            return ProblemError(429, "Too many live traces", each.error)
+    if client and begun.whole and not any(each.value for each in begun):
+        return ProblemError(404, "No such client", f"no broker has a session of {client!r}")
+    return None
 
 
 def _asked(request: web.Request) -> tuple[str, str, float]:

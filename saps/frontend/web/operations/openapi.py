@@ -151,7 +151,7 @@ def _follow(named: dict[str, Any]) -> dict[str, Any]:
         "Server-sent events from all brokers: a client's packets, decoded; or what becomes of each message of a "
         "filter, and why it is not delivered; or, with both, whether these reach that client. Only for operators.",
         {200: {"description": "Events.", "content": {"text/event-stream": {"itemSchema": named["FollowEvent"]}}}},
-        (400, 401, 403, 429, 503, 504),
+        (400, 401, 403, 404, 429, 503, 504),
         [
             in_query("client", TEXT, "A client identifier."),
             in_query("filter", TEXT, "A topic filter."),
@@ -159,6 +159,7 @@ def _follow(named: dict[str, Any]) -> dict[str, Any]:
         ],
         [
             example("/v1/follow?client=c9&seconds=1", 200),
+            example("/v1/follow?client=nobody&filter=air/%23", 404),
             example("/v1/follow", 400),
             example("/v1/follow?filter=%23/a", 400),
         ],
