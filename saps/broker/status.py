@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from saps.frontend.mqtt.totals import totals
 from saps.frontend.web.mesh import report
 from saps.frontend.web.mesh.status import MOST_TOPICS, Watched
+from saps.operations.values import of_topics
 from saps.overlay.delivery.tree import divide
 from saps.overlay.rendezvous.streams import Phase
 from saps.overlay.ring.keys import BrokerRef, place
@@ -144,45 +145,39 @@ class BrokerWatch(Watched):
             "saps/missed/dropped": missed.dropped,
         }
 
-    def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
+    def topics(self) -> dict[str, tuple[bool, int, int, int]]:
         node = self._broker.mesh.node
         priorities = self._broker.hub.priorities
-        subscribers = self._counter()
-        found: dict[str, tuple[int, bool, int, int, int]] = {}
+        found: dict[str, tuple[bool, int, int, int]] = {}
         for topic, stream in islice(node.rendezvous.publishers.streams.items(), MOST_TOPICS):
             level = priorities.level(topic) or 0 if priorities is not None else 0
             publishes = stream.phase in (Phase.OPENING, Phase.OPEN)
-            found[topic] = subscribers(topic), publishes, len(stream.members or ()), len(stream.served), level
-        for topic in islice(node.rendezvous.subscriptions.registrations, MOST_TOPICS):
-            if topic not in found and not is_wildcard(topic) and not topic.startswith("$share/"):
+            found[topic] = publishes, len(stream.members or ()), len(stream.served), level
+        for registered in islice(node.rendezvous.subscriptions.registrations, MOST_TOPICS):
+            topic = of_topics(registered)
+            if topic not in found and not is_wildcard(topic):
                 level = priorities.level(topic) or 0 if priorities is not None else 0
-                found[topic] = subscribers(topic), False, 0, 0, level
+                found[topic] = False, 0, 0, level
         return found
 
-    def _counter(self) -> Callable[[str], int]:
-        """Return a function that counts a topic's subscribers here: by the topic's route if it is known, else by the
-        index for the first `LOOKUPS` topics, else 0."""
-        routes, index = self._broker.hub.routes.known, self._broker.hub.index
+    def counter(self) -> Callable[[str], int | None]:
+        """Return a function that counts by the topic's route if it is known, else looks up the first `LOOKUPS` topics.
+        A shared subscription with members here counts as one client."""
+        hub = self._broker.hub
         left = LOOKUPS
 
-        def subscribers(topic: str) -> int:
+        def clients(topic: str) -> int | None:
             nonlocal left
-            route = routes.get(topic)
+            route = hub.routes.known.get(topic)
             if route is not None:
-                return len(route.targets)
+                return len(route.targets) + len(route.groups)
             left -= 1
-            return len(index.targets(topic)) if left >= 0 else 0
+            return len(hub.routes.readers(topic)) + len(hub.index.groups(topic)) if left >= 0 else None
 
-        return subscribers
+        return clients
 
     def filters(self) -> list[str]:
-        return sorted(
-            f for f in self._broker.mesh.node.rendezvous.subscriptions.registrations if not f.startswith("$share/")
-        )
-
-    def matching(self, topic: str) -> int:
-        index = self._broker.hub.index
-        return len(index.targets(topic)) + len(index.groups(topic))
+        return sorted({of_topics(each) for each in self._broker.mesh.node.rendezvous.subscriptions.registrations})
 
     def divide(self, topic: str, members: list[str] | None) -> Any:
         """Return how this broker would divide a publication among members by ALM, and which an OFM tree serves.

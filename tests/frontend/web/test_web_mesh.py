@@ -67,6 +67,25 @@ async def test_one_broker_knows_of_all_and_adds_up_their_topics(start: Start) ->
     assert sum(b["published"] for b in brokers["brokers"]) == sites[0].broker.hub.published
 
 
+async def test_subscribers_are_counted_now_and_not_at_the_last_message(start: Start) -> None:
+    sites = await mesh_of(start, 2)
+    await sites[0].publish("air/ward1", b"", qos=1)
+    sockets = [await subscribed(sites[1], "air/#")]
+    await sites[0].publish("air/ward1", b"", qos=1)
+
+    async def ask() -> Any:
+        return [(row["subscribers"], row["brokers"]) for row in (await sites[0].json("/v1/topics"))["topics"]]
+
+    await until(ask, lambda found: found == [(1, ["b1"])])
+    sockets += [await subscribed(site, each) for site in sites for each in ("air/+", "$share/g/air/ward1")]
+    await until(ask, lambda found: found == [(5, ["b0", "b1"])])
+    ends = (await sites[0].json("/v1/trace/air/ward1"))["ends"]
+    assert [(end["broker"], end["clients"]) for end in ends] == [("b0", 2), ("b1", 3)]
+    for socket in sockets[:2]:
+        await socket.close()
+    await until(ask, lambda found: found == [(3, ["b0", "b1"])])
+
+
 async def test_a_broker_that_dies_is_known_as_away_until_it_is_forgotten(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:

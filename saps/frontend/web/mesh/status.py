@@ -38,14 +38,15 @@ class Watched(Protocol):
     def totals(self) -> tuple[int, int, int]:
         """Return the messages published, received from other brokers, and delivered since the start."""
 
-    def topics(self) -> dict[str, tuple[int, bool, int, int, int]]:
-        """Return for each topic: subscribers here, whether this broker takes part as publisher, members, members served
-        by a tree, and priority."""
+    def topics(self) -> dict[str, tuple[bool, int, int, int]]:
+        """Return for each topic: whether this broker takes part as publisher, members, members served by a tree, and
+        priority."""
 
     def filters(self) -> list[str]: ...
 
-    def matching(self, topic: str) -> int:
-        """Return the number of clients here that would receive a message to the topic."""
+    def counter(self) -> Callable[[str], int | None]:
+        """Return a function for one report that returns how many clients here would receive a message to a topic; None
+        if it has looked up too many."""
 
     def divide(self, topic: str, members: list[str] | None) -> Any: ...
 
@@ -103,7 +104,7 @@ class StatusAgent:
     @remote
     def matching(self, topic: str) -> Any:
         """Return ``[name of this broker, number of clients here that would receive a message to the topic]``."""
-        return [self._name, self._watched.matching(topic)]
+        return [self._name, self._watched.counter()(topic)]
 
     @remote
     def forget(self, name: str) -> Any:
@@ -138,13 +139,13 @@ class StatusAgent:
     def _parts(self, elapsed: float) -> list[TopicPart]:
         statistics = self._statistics()
         counts = {} if statistics is None else statistics.topics
-        known = self._watched.topics()
+        known, counter = self._watched.topics(), self._watched.counter()
         seen, parts = dict[str, _Seen](), list[TopicPart]()
         for topic in known.keys() | counts.keys():
-            subscribers, publishes, members, by_tree, priority = known.get(topic, (0, False, 0, 0, 0))
+            publishes, members, by_tree, priority = known.get(topic, (False, 0, 0, 0))
             count = counts.get(topic)
             published = bytes_ = received = 0.0
-            latency = None
+            latency, subscribers = None, counter(topic)
             if count is not None:
                 old = self._seen.get(topic) or _Seen(0, 0, 0, None)
                 published = _grown(count.messages, old.published) / elapsed
@@ -152,9 +153,9 @@ class StatusAgent:
                 received = _grown(count.received, old.received) / elapsed
                 latency = _latency(count.latency, old.latency)
                 seen[topic] = _Seen(count.messages, count.bytes, count.received, count.latency)
-                subscribers = count.subscribers if count.subscribers >= 0 else subscribers
+                subscribers = max(count.subscribers, 0) if subscribers is None else subscribers
             rates = round(published, 3), round(bytes_, 1), round(received, 3)
-            parts.append(TopicPart(topic, *rates, subscribers, publishes, members, by_tree, latency, priority))
+            parts.append(TopicPart(topic, *rates, subscribers or 0, publishes, members, by_tree, latency, priority))
         self._seen = seen
         parts.sort(key=lambda part: (-part.published - part.received, -part.subscribers, part.topic))
         return parts
