@@ -62,16 +62,20 @@ class Page:
 
     async def open(self, url: str, size: str = "desktop", *, dark: bool = False) -> None:
         """Show this address."""
-        width, height, scale = SIZES[size]
-        phone = size == "phone"
         for domain in ("Page", "Runtime", "Log", "Network"):
             await self.call(f"{domain}.enable")
+        await self.look(size, dark=dark)
+        await self.call("Page.navigate", url=url)
+
+    async def look(self, size: str, *, dark: bool) -> None:
+        """Show what is there on such a screen."""
+        width, height, scale = SIZES[size]
+        phone = size == "phone"
         await self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
         )
         colors = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.call("Emulation.setEmulatedMedia", features=colors)
-        await self.call("Page.navigate", url=url)
 
     async def run(self, script: str) -> Any:
         """The value of an expression; promises are waited for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,12 +21,26 @@ pytestmark = pytest.mark.interop
 READY = "document.documentElement?.dataset.ready === 'yes'"
 INSIDE = "document.documentElement.scrollWidth <= innerWidth"
 """Nothing is cut off at the side."""
+SHOTS = os.environ.get("SAPS_SCREENSHOTS", "")
+"""A folder in which pictures are kept, to be looked at."""
+LOOKS = [("phone", False), ("phone", True), ("desktop", True), ("desktop", False)]
 
 
 def only_asks(page: Page, url: str) -> bool:
     """Nothing was fetched from anywhere else."""
     asked = {urlsplit(request).netloc for request in page.requests if not request.startswith("data:")}
     return asked <= {urlsplit(url).netloc, ""}
+
+
+async def clean(page: Page, name: str) -> None:
+    """Nothing is wrong with what the page shows now, light and dark, on a desktop and on a phone."""
+    for size, dark in LOOKS:
+        await page.look(size, dark=dark)
+        await page.run("new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)))")
+        assert await page.run(AXE) == [], (size, dark)
+        assert await page.run(INSIDE), (size, dark)
+        if SHOTS:
+            await page.screenshot(Path(SHOTS) / f"{name}-{size}-{'dark' if dark else 'light'}.png")
 
 
 async def fields(page: Page, **values: str) -> None:
@@ -86,17 +101,17 @@ async def test_the_page_shows_the_mesh_a_topic_and_its_way(start: Start, tmp_pat
         assert "knows its members exactly" in way
         await page.press("Escape")
         await page.until("!document.querySelector('#view-topics .detail h2')")
-        await page.press("3")
-        assert "web.controller" in await page.run("document.querySelector('#view-network').innerText")
-        await page.press("4")
-        assert "web.ofgate" in await page.run("document.querySelector('#view-decisions').innerText")
+        for key, view, told in (("3", "network", "web.controller"), ("4", "decisions", "web.ofgate")):
+            await page.press(key)
+            assert told in await page.run(f"document.querySelector('#view-{view}').innerText")
+            assert await page.run(AXE) == []
         await page.press("1")
         await crash(sites[2])
         await page.until("saps.store.brokers.size === 2 && saps.store.away.size === 1")
         grey = "saps.views.mesh.graph.cy.nodes('[state = \\'gone\\']').map(n => n.id()).join()"
         await page.until(f"{grey} === 'b2'")
         assert "dead" in await page.run("document.querySelector('.events').innerText")
-        assert await page.run(AXE) == []
+        await clean(page, "mesh-away")
         await page.run("saps.views.mesh.show('b2')")
         await page.run(
             "[...document.querySelectorAll('.detail button')].find(b => b.innerText === 'Forget it').click()"
@@ -147,8 +162,7 @@ async def test_who_must_log_in_gets_a_form_and_a_clear_refusal(start: Start, tmp
         await page.until("document.getElementById('login')?.hidden === false")
         told = "document.getElementById('login-fault').innerText"
         assert await page.run(told) == "Sign in to see this broker."
-        await page.screenshot(tmp_path / "login.png")
-        assert await page.run(AXE) == []
+        await clean(page, "login")
         heights = "[...document.querySelectorAll('#login input')].map((field) => field.offsetHeight)"
         assert max(await page.run(heights)) < 60
         for password, done in (("guess", f"{told}.includes('bad user name or password')"), ("secret", READY)):
