@@ -1,6 +1,7 @@
-"""The Debian package in a minimal Debian of its own: installed, a broker as its unit starts it, a message, removed.
+"""The Debian package in a minimal Debian of its own: installed, a broker as its unit starts it, a message, removed. The
+container image, built on such a Debian.
 
-Needs root, debootstrap, Debian's mirror and PyPI; some minutes."""
+Needs root, debootstrap, Debian's mirror, PyPI and podman; some minutes."""
 
 from __future__ import annotations
 
@@ -21,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEBOOTSTRAP = shutil.which("debootstrap", path=f"{os.environ.get('PATH', '')}:{PATH}")
 CLEAN = ["env", "-i", f"PATH={PATH}", "HOME=/root", "LANG=C.UTF-8", "DEBIAN_FRONTEND=noninteractive"]
+ANY = "127.0.0.1:0"
+LIMITS = ["nofile=4096:4096", "nproc=4096:4096"]
+"""Of containers: podman raises these, which not every root may."""
 SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 
@@ -59,6 +63,24 @@ def test_the_debian_package_serves_in_a_clean_debian(debian: Path) -> None:
     serve(debian)
 
 
+def passes_messages(broker: list[str]) -> None:
+    """What this command starts serves a publisher and a subscriber, and ends in order."""
+    with subprocess.Popen(broker, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            port = re.search(r"mqtt=127\.0\.0\.1:(\d+)", ready)
+            assert port is not None, ready
+            number = int(port[1])
+            paho.mqtt.publish.single("air/ward1", b"42", qos=1, retain=True, hostname="127.0.0.1", port=number)
+            message = paho.mqtt.subscribe.simple("air/#", qos=1, hostname="127.0.0.1", port=number)  # type: ignore[no-untyped-call]
+            assert (message.topic, message.payload) == ("air/ward1", b"42")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+        finally:
+            process.kill()
+
+
 def serve(debian: Path) -> None:
     """What a user does with /tmp/saps.deb."""
     shell(debian, "apt-get update -qq && apt-get install -qq -y --no-install-recommends /tmp/saps.deb")
@@ -78,19 +100,47 @@ def serve(debian: Path) -> None:
     start = re.search(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     assert start is not None
     broker = ["chroot", "--userspec=saps:saps", str(debian), *CLEAN, *start[1].replace("%i", "b1").split()]
-    with subprocess.Popen(broker, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            port = re.search(r"mqtt=127\.0\.0\.1:(\d+)", ready)
-            assert port is not None, ready
-            number = int(port[1])
-            paho.mqtt.publish.single("air/ward1", b"42", qos=1, retain=True, hostname="127.0.0.1", port=number)
-            message = paho.mqtt.subscribe.simple("air/#", qos=1, hostname="127.0.0.1", port=number)  # type: ignore[no-untyped-call]
-            assert (message.topic, message.payload) == ("air/ward1", b"42")
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(120) == 0
-        finally:
-            process.kill()
+    passes_messages(broker)
     removed = "apt-get remove -qq -y saps && ! test -e /opt/saps"
     shell(debian, f"{removed} && test -s /var/lib/saps/b1.db && test -e /etc/saps/b1.toml")
+
+
+@pytest.fixture
+def containers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Images and containers in a folder of their own, in this machine's network."""
+    images = tmp_path / "images"
+    (tmp_path / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\ngraphroot = "{images}"\nrunroot = "{tmp_path}/run"\n'
+    )
+    (tmp_path / "containers.conf").write_text(
+        f'[containers]\nnetns = "host"\ndefault_ulimits = {LIMITS}\n[engine]\ncgroup_manager = "cgroupfs"\n'
+        + ('runtime = "runc"\n' if shutil.which("runc") else "")
+    )
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(tmp_path / "storage.conf"))
+    monkeypatch.setenv("CONTAINERS_CONF", str(tmp_path / "containers.conf"))
+    yield
+    subprocess.run(["umount", images / "overlay"], check=False, capture_output=True)
+    shutil.rmtree(images)
+
+
+@pytest.mark.skipif(shutil.which("podman") is None, reason="podman is not installed")
+@pytest.mark.usefixtures("containers")
+def test_the_image_serves(debian: Path, tmp_path: Path) -> None:
+    shell(debian, "apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv")
+    if trusted := os.environ.get("PIP_CERT"):
+        shutil.copy(trusted, debian / "etc/trusted.pem")
+        (debian / "etc/pip.conf").write_text("[global]\ncert = /etc/trusted.pem\n")
+    imported = f"tar -C {debian} -c . | podman import - localhost/debian"
+    subprocess.run(["bash", "-o", "pipefail", "-c", imported], check=True, capture_output=True)
+    build = ["make", "image", "BASE=localhost/debian", "ARGS=--network host --isolation chroot"]
+    built = subprocess.run(build, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    data = tmp_path / "data"
+    data.mkdir()
+    os.chown(data, 10001, 10001)
+    run = ["podman", "run", "--rm", "--cap-drop", "ALL", "--read-only", "--volume", f"{data}:/var/lib/saps"]
+    run += ["--env", "SAPS_STORAGE__FILE=/var/lib/saps/b1.db", "saps"]
+    told = subprocess.run([*run, "--help"], check=True, capture_output=True, text=True).stdout
+    assert "Usage: saps COMMAND" in told
+    passes_messages([*run, "broker", "--name", "b1", "--mqtt", ANY, "--overlay", ANY])
+    assert (data / "b1.db").stat().st_uid == 10001
