@@ -140,6 +140,10 @@ class AgentRegistry:
         overlay."""
         self._by_attribute.setdefault(name, {})[name] = agent
 
+    def dismiss(self, name: str) -> None:
+        """Stop hosting an agent that needed no key. Unknown names are ignored."""
+        self._by_attribute.pop(name, None)
+
     def unregister(self, name: str) -> None:
         """Stop hosting an agent. Unknown names are ignored."""
         for attribute, agents in list(self._by_attribute.items()):

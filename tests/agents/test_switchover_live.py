@@ -16,6 +16,7 @@ from saps.broker.broker import Broker
 from saps.config import Address, SettingError
 from saps.config.ofgate_io import OfgateSettings
 from saps.config.sources_io import load
+from saps.frontend.web.mesh.mesh import Mesh
 from saps.ofm.datapath.driver.udp import UdpEndpoint, mac_of
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import Status
@@ -65,6 +66,8 @@ async def test_an_order_before_the_gateway_leads_is_kept_and_carried_out(monkeyp
             await gateway.leads.wait()
         await service.request_handler.carry_out()
         assert gateway.gate.wanted() == {"air/ward1"}
+        seen = await Mesh("b0", broker.agents, broker.mesh.act, lambda: None).state()
+        assert ([each.name for each in seen.brokers], seen.complete) == (["b0"], True), "OFGate is no broker"
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])

@@ -22,6 +22,7 @@ from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.ofgate_io import GatewaySettings, OfgateSettings
 from saps.config.sources_io import token
+from saps.frontend.web.mesh.status import STATUS
 from saps.ofm.northbound.driver.pair import northbound
 from saps.ofm.northbound.schema import Demand
 from saps.runtime import process
@@ -57,6 +58,7 @@ class Gateway:
     async def start(self) -> None:
         """Join the mesh and register OFGate there. Raises `SettingError` as `Broker.start`."""
         await self.broker.start()
+        self.broker.agents.dismiss(STATUS)  # it is in the mesh, but nobody's broker: not one of those that are counted
         mesh = self.broker.mesh
         identity = self.broker.identity
         self.northbound = northbound(self._urls, self._token, identity.https if identity is not None else None)
