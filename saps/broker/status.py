@@ -161,8 +161,8 @@ class BrokerWatch(Watched):
         return found
 
     def counter(self) -> Callable[[str], int | None]:
-        """Return a function that counts by the topic's route if it is known, else looks up the first `LOOKUPS` topics.
-        A shared subscription with members here counts as one client."""
+        """Return a function that counts by the topic's route if it is known, else looks up the first `LOOKUPS` topics,
+        without their readers' rights. A shared subscription with members here counts as one client."""
         hub = self._broker.hub
         left = LOOKUPS
 
@@ -172,7 +172,7 @@ class BrokerWatch(Watched):
             if route is not None:
                 return len(route.targets) + len(route.groups)
             left -= 1
-            return len(hub.routes.readers(topic)) + len(hub.index.groups(topic)) if left >= 0 else None
+            return len(hub.index.targets(topic)) + len(hub.index.groups(topic)) if left >= 0 else None
 
         return clients
 
