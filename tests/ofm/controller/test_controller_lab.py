@@ -130,7 +130,7 @@ async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
             if kept:
                 await asyncio.to_thread(saved, Path(options[1]), len(brokers))
             running.kill()
-        stream = Stream(brokers["c1b1"], to, rate=500)
+        stream = Stream(brokers["c1b1"], to)
         await stream.reach(200)
         with ofc(lab, *options) as running:
             async with running.client() as client:

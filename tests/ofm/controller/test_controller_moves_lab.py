@@ -46,7 +46,7 @@ async def test_of_two_trees_on_one_link_one_moves_under_traffic_when_there_is_an
             for topic in ("a", "b"):
                 await client.put(OfmRequest(topic, listed, demand=HEAVY), wait=PATIENCE)
             before = {topic: (await until(client, topic, lambda state: True)).address for topic in ("a", "b")}
-            stream = Stream(ends[0], OfmAddress.parse(str(before["a"])), rate=400)
+            stream = Stream(ends[0], OfmAddress.parse(str(before["a"])))
             await stream.reach(100)
             ring.set_link(cut.a, cut.b, up=True)
             state = await until(client, "a", lambda state: state.address != before["a"])

@@ -108,8 +108,8 @@ async def test_the_standby_takes_over_from_a_stopped_and_from_a_killed_master(la
         async with Failover(pair.clients()) as northbound, members(lab) as brokers:
             everyone = [member.address for member in brokers.values()]
             to = usable(await intended(northbound, OfmRequest("one", everyone)))
-            stream = Stream(brokers["c1b1"], to, rate=1000)
-            await stream.reach(500)
+            stream = Stream(brokers["c1b1"], to)
+            await stream.reach(200)
             begun = stream.sent  # the tree is said to be there some 30 ms before Open vSwitch's cache has it everywhere
             before = ours(tables(lab))
 
