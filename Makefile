@@ -14,11 +14,13 @@ CODE := saps lab research monitoring tests $(wildcard examples benchmarks script
 # A stamp is newer than what it was made from, so that a second set-up does nothing.
 DEBIAN_DONE := .setup-debian
 PYTHON_DONE := .venv/.setup-python
+KERNELS_DONE := .venv/.setup-kernels
+KERNELS := $(shell grep -rl "design.compiled import" --include=*.py saps research)
 JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
 
 # Test processes, more than processors, as many tests wait; the tests of a module that starts processes are kept
 # together on one of them, and given out among the others (tests/conftest.py). BUSY: for tests of which few wait.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 2 ? 6 : 5)))
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 2 ? 6 : 4)))
 BUSY := $(shell echo $$(($$(nproc) + 1)))
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 ON_A_MESH = $(PYTEST) -n $(BUSY) --mesh 3 tests/frontend/mqtt
@@ -31,7 +33,7 @@ SLOW := simulation or interop or network or chaos or spark or slow
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ready ## Install what the project needs, and compile what every publication passes; instant when nothing changed.
+setup: ready $(KERNELS_DONE) ## Install what the project needs, and compile what every publication passes; instant when nothing changed.
 	@$(BIN)/python scripts/compile_hot.py --try
 
 ready: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE)
@@ -114,6 +116,10 @@ $(DEBIAN_DONE): scripts/setup_debian.sh
 
 $(PYTHON_DONE): pyproject.toml uv.lock scripts/setup_python.sh | $(DEBIAN_DONE)
 	@scripts/setup_python.sh
+	@touch $@
+
+$(KERNELS_DONE): $(KERNELS) scripts/compile_kernels.py | $(PYTHON_DONE)
+	@$(BIN)/python scripts/compile_kernels.py
 	@touch $@
 
 $(JS)/node_modules/.setup-js: $(JS)/package-lock.json scripts/setup_js.py | $(PYTHON_DONE)

@@ -84,7 +84,9 @@ def test_a_frame_that_says_what_its_sender_cannot_say_is_refused(lie: Frame) -> 
         check_sender(MALLORY, [*TRUE, lie], ORDER)
 
 
-@pytest.mark.parametrize("scene", [churn, crash, partition, reset])
+@pytest.mark.parametrize(
+    "scene", [crash, partition, *(pytest.param(scene, marks=pytest.mark.soak) for scene in (churn, reset))]
+)
 def test_the_honest_are_never_accused(scene: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever happens on the simulator: each frame of each broker there is looked at as on a link."""
     heard = 0

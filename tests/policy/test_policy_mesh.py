@@ -72,7 +72,11 @@ class Policed(Hubs):
 
 @pytest.mark.parametrize(
     ("order", "design"),
-    [(KeyOrder.CLUSTER, None), (KeyOrder.ALM, None), (KeyOrder.CLUSTER, DesignSettings(interval=1.0))],
+    [
+        pytest.param(KeyOrder.ALM, None, marks=pytest.mark.soak),
+        (KeyOrder.CLUSTER, None),
+        (KeyOrder.CLUSTER, DesignSettings(interval=1.0)),
+    ],
 )
 def test_nothing_crosses_a_forbidden_cluster(order: KeyOrder, design: DesignSettings | None) -> None:
     """Publications of all kinds, retained ones and wills, from everywhere; with crashes and links that break."""

@@ -78,7 +78,7 @@ class _Crossings(Simulation):
 
 
 @pytest.mark.simulation
-@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("qos", [pytest.param(0, marks=pytest.mark.soak), 1])
 def test_running_brokers_send_one_copy_to_each_foreign_cluster(qos: int) -> None:
     simulation = _Crossings(1, order=KeyOrder.CLUSTER, check=False)
     simulation.build(40, clusters=8)

@@ -29,6 +29,7 @@ from saps.overlay.frames.framing import (
 )
 from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
+from tests.drawn import schedules
 
 KINDS: tuple[type[Frame], ...] = get_args(AnyFrame)
 ME = BrokerRef("b1", 1_700_000_000_000, "127.0.0.1:7300", "tokyo/ward1")
@@ -145,6 +146,7 @@ def test_every_frame_of_the_protocol_is_tested_and_has_a_tag_of_its_own() -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@schedules(20)
 @given(data=st.data())
 def test_a_frame_goes_through_unchanged(kind: type[Frame], data: st.DataObject) -> None:
     frame = data.draw(values(kind))

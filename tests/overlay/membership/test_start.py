@@ -65,7 +65,7 @@ def test_those_that_are_missing_are_waited_for_once() -> None:
     assert beginners(site) == 1
 
 
-@seeds(60)
+@seeds(30)
 def test_all_killed_at_once_and_started_in_any_order_are_one_mesh(seed: int) -> None:
     """Any subset, with delays of up to two minutes, slow stores, and files that name all others, some, or nobody. Some
     crash again while they start."""
@@ -107,7 +107,7 @@ def restart(site: Site, name: str, places: dict[str, str], loading: float) -> No
     site.process(name, places, loading)
 
 
-@seeds(60)
+@seeds(30)
 def test_two_groups_that_began_apart_become_one(seed: int) -> None:
     """A cut while they start; each side begins a mesh of its own."""
     rng = random.Random(seed)
