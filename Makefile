@@ -33,7 +33,7 @@ SLOW := simulation or interop or network or chaos or spark or slow
 help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ready $(KERNELS_DONE) ## Install what the project needs, and compile what every publication passes; instant when nothing changed.
+setup: ready $(KERNELS_DONE) ## Install and compile what the project needs; instant when nothing changed.
 	@$(BIN)/python scripts/compile_hot.py --try
 
 ready: $(DEBIAN_DONE) $(PYTHON_DONE) $(JS_DONE)

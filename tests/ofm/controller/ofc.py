@@ -182,8 +182,8 @@ async def heard_by_all(sender: Member, to: OfmAddress, receivers: Iterable[Membe
 
 class Stream:
     """A steady stream of numbered datagrams from one broker, so many a second, until it is stopped. It has a thread of
-    its own: what holds up the test's loop does not hold it up, and nothing is made up for in a burst. Open vSwitch
-    loses some 90 datagrams after each other if it gets no processor meanwhile, hence the rate."""
+    its own: what holds up the test's loop does not hold it up, and nothing is made up for in a burst. The rate
+    leaves Open vSwitch, whose ports' buffers hold some 90 datagrams, 200 ms without a processor."""
 
     BURST = 4
     """Datagrams sent at a time."""
