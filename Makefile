@@ -34,7 +34,7 @@ help: ## List the commands.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ready ## Install and compile what the project needs; instant when nothing changed.
-	@$(MAKE) --jobs 2 $(KERNELS_DONE) hot
+	@$(MAKE) --silent --jobs 2 $(KERNELS_DONE) hot
 
 hot: # What every publication passes.
 	@$(BIN)/python scripts/compile_hot.py --try
