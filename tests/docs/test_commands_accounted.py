@@ -104,7 +104,7 @@ def test_what_is_said_here_is_needed_and_there() -> None:
         runs = command
         if command.startswith("make "):
             runs = re.findall(rf"^{command.removeprefix('make ')}:.*\n\t@(\S+(?: -m \S+)?)", makefile, re.MULTILINE)[0]
-        words, found = re.findall(r"[a-z_]{3,}", runs)[-1], (ROOT / test).read_text()
-        assert words in found or ", ".join(f'"{word}"' for word in command.split()) in found, command
+        word, found = re.findall(r"[a-z_]{3,}", runs)[-1], (ROOT / test).read_text()
+        assert word in found or ", ".join(f'"{each}"' for each in command.split()) in found, command
     for each in NOT_RUN:
         assert any(_begins(line, each) for line in lines), each

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from research.cli import app
 from research.planner_instances import SHAPES
-from research.sdnps.study import EVENTS, QUICK_TOPICS, THOROUGH, Instance, measure
+from research.sdnps.study import EVENTS, QUICK_TOPICS, THOROUGH
+from scripts.compile_kernels import compile_planners
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_sdnps")]
 """On one worker, which runs the command once."""
@@ -21,7 +22,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    measure(Instance(3, 0), 1)  # compiles, for the command's processes too
+    compile_planners()  # for the command's processes too
     directory = tmp_path_factory.mktemp("reproduction")
     result = CliRunner().invoke(app, ["sdnps", "--quick", "--seed", "2", "--out", str(directory)])
     assert result.exit_code == 0, result.output

@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 from research.cli import app
 from research.engine import in_turn
 from research.overlay_designs.registry import ALGORITHMS
-from research.published import COLUMNS, TABLES, Setting
+from research.published import COLUMNS, TABLES
 from research.tdcdoda import report, study
+from scripts.compile_kernels import compile_designs
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("test_reproduce_tdcdoda")]
 """On one worker, which runs the command once for all tests but one."""
@@ -23,7 +24,7 @@ Cells = dict[tuple[str, str, int], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    study.measure(study.Instance(Setting(20, 10, 3), 0), 1)  # compiles, for the command's processes too
+    compile_designs()  # for the command's processes too
     directory = tmp_path_factory.mktemp("reproduction")
     result = CliRunner().invoke(app, ["tdcdoda", "--quick", "--seed", "3", "--out", str(directory)])
     assert result.exit_code == 0, result.output

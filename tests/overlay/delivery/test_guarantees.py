@@ -12,7 +12,7 @@ from saps.messages import Reached
 from saps.overlay.ring.keys import KeyOrder
 from saps.simulator import Network, Simulation
 from tests import marks
-from tests.drawn import schedules
+from tests.drawn import kept, schedules
 from tests.overlay.scenes import Recorder, random_step, split_and_heal
 
 pytestmark = pytest.mark.simulation
@@ -214,11 +214,7 @@ def way_back_breaks(milliseconds: int, latency: float) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "seed"),
-    [
-        pytest.param(kind, seed, marks=[pytest.mark.soak] if number else [])
-        for kind, seeds in FAILED_ONCE.items()
-        for number, seed in enumerate(seeds)
-    ],
+    [case for kind, seeds in FAILED_ONCE.items() for case in kept(*((kind, seed) for seed in seeds), quick=1)],
 )
 def test_what_failed_once(kind: str, seed: int) -> None:
     {"churn": churn, "crash": crash, "reset": reset, "pause": pause, "partition": partition}[kind](seed)
