@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.kinds import AnyFrame
+from saps.overlay.missed.log import InMemory
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
@@ -54,6 +56,23 @@ class Disk:
 
     def later(self, delay: float, action: Any) -> None:
         self.mesh.at(self.mesh.now + delay, lambda: self.broker.act(action))
+
+
+Segments = dict[int, "KeptSegment"]
+"""By number."""
+
+
+class KeptSegment(InMemory):
+    """A segment of a log of missed publications, on a disk until it is closed. (As
+    `saps.storage.driver.missed.FileSegment`.)"""
+
+    def __init__(self, segments: Segments, number: int) -> None:
+        super().__init__()
+        self._segments, self._number = segments, number
+        segments[number] = self
+
+    def close(self) -> None:
+        self._segments.pop(self._number, None)
 
 
 def saved(tables: Tables) -> Saved:
@@ -110,6 +129,8 @@ class Replicated(Roams):
         super().__init__(seed, Limits(), session_copies=copies, **options)
         self.disks: dict[str, Tables] | None = {} if disks else None
         """By broker."""
+        self.missed: dict[str, Segments] = {}
+        """By broker with a disk: its log of what others have missed."""
 
     def attach(self, broker: SimBroker) -> None:
         super().attach(broker)
@@ -135,6 +156,7 @@ class Replicated(Roams):
             lane = Commits(others, Disk(self, broker, tables))
             gates.append(HeldFrames(lane, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
             node.replicas.restored.take(others, found.held)
+            self._keep_missed(broker)
         self._gate(broker, gates)
         commits.copier = node.replicas.source
         node.replicas.source.shown = journal.show
@@ -142,6 +164,11 @@ class Replicated(Roams):
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
         node.sessions.patience = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
+
+    def _keep_missed(self, broker: SimBroker) -> None:
+        segments, catch_up = self.missed.setdefault(broker.name, {}), broker.node.delivery.catch_up
+        catch_up.log.segment = partial(KeptSegment, segments)
+        catch_up.restore(sorted(segments.items()), self.now, "one clock")
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take
@@ -158,8 +185,13 @@ class Replicated(Roams):
     def restart(self, name: str, contact: str | None, wiped: bool = False) -> SimBroker:
         """A broker that has crashed begins again."""
         if wiped and self.disks is not None:
-            self.disks[name] = {}
+            self.lose_disk(name)
         return self.add(name, self.brokers[name].ref.cluster, contact)
+
+    def lose_disk(self, name: str) -> None:
+        assert self.disks is not None
+        self.disks[name] = {}
+        self.missed.pop(name, None)
 
     def owners(self, client: str) -> list[str]:
         return self.sessions(client)

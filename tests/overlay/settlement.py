@@ -9,9 +9,10 @@ from functools import partial
 
 from saps.frontend.mqtt.codec.packets import V5, Ack, Connack, Connect, PacketType, Publish
 from saps.simulator import Network, SimBroker
+from saps.storage.journal import Table
 from tests.frontend.mqtt.bench import Client
 from tests.overlay.ordeals import judge
-from tests.overlay.replicated import Replicated
+from tests.overlay.replicated import Replicated, Tables
 from tests.overlay.roams import Nomad
 
 QOS = (1, 2)
@@ -56,8 +57,10 @@ class Publisher:
 class Settlement:
     """Brokers with disks, and their clients."""
 
-    def __init__(self, seed: int, brokers: int = 3) -> None:
+    def __init__(self, seed: int, brokers: int = 3, *, roams: bool = True) -> None:
+        """`roams`: whether the subscriber that goes round counts."""
         self.seed = seed
+        self.roams = roams
         self.rng = random.Random(seed)
         latency = 0.001, self.rng.choice([0.002, 0.02])
         self.mesh = Replicated(seed, disks=True, network=Network(latency=latency, reset=self.rng.choice([0.0, 0.001])))
@@ -72,11 +75,12 @@ class Settlement:
         self.nomad.subscribe("t/#")
         self.owed: Numbers = {qos: [] for qos in QOS}
         self._published = 0
+        self._successors = 0
         self._publishers: dict[SimBroker, Publisher] = {}
 
     @property
     def subscribers(self) -> list[Nomad]:
-        return [self.nomad, *self.settlers.values()]
+        return [self.nomad, *self.settlers.values()] if self.roams else [*self.settlers.values()]
 
     def live(self, seconds: float, *, publish: bool = True) -> None:
         """Let all clients act by chance: who has no connection makes one, and the one that goes round another one."""
@@ -103,7 +107,7 @@ class Settlement:
         for name, settler in self.settlers.items():
             if not settler.alive and self.mesh.brokers[name].alive and self.rng.random() < 0.5:
                 settler.connect(self.mesh.brokers[name])
-        if (there := self.mesh.alive()) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
+        if self.roams and (there := self.mesh.alive()) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
             self.nomad.connect(self.rng.choice(there))
         for nomad in self.subscribers:
             nomad.hear()
@@ -117,6 +121,39 @@ class Settlement:
         """With its disk, by a broker that is in the mesh; if there is none it begins one."""
         there = [broker.name for broker in self.mesh.alive() if broker.joined]
         self.mesh.restart(name, self.rng.choice(there) if there else None)
+
+    def snapshot(self, name: str) -> Tables:
+        """What is on a broker's disk now."""
+        assert self.mesh.disks is not None
+        return {table: dict(rows) for table, rows in self.mesh.disks[name].items()}
+
+    def repair(self, name: str) -> None:
+        """As `saps storage repair` leaves a disk: without the broker's incarnations."""
+        assert self.mesh.disks is not None
+        self.mesh.missed.pop(name, None)
+        held = self.mesh.disks[name].get(Table.HELD, {})
+        self.mesh.disks[name][Table.HELD] = {key: row for key, row in held.items() if key[0]}
+
+    def replace(self, name: str) -> None:
+        """Another broker is in the place of one that is gone with its disk; its subscriber connects there."""
+        assert self.mesh.disks is not None
+        self.mesh.lose_disk(name)
+        del self.mesh.disks[name]
+        self._successors += 1
+        there = [broker.name for broker in self.mesh.alive() if broker.joined]
+        successor = self.mesh.add(f"n{self._successors}", "c0", self.rng.choice(there))
+        self.settlers[successor.name] = self.settlers.pop(name)
+
+    def black_out(self) -> None:
+        """All brokers lose power at once, and start again, one of them perhaps later."""
+        names = [broker.name for broker in self.mesh.alive()]
+        self.crash(names)
+        self.rng.shuffle(names)
+        for name in names[:-1]:
+            self.restart(name)
+            self.live(self.rng.choice([0, 0.05, 0.3]))
+        self.live(self.rng.choice([0, 0, 0.3, 3, 8]))
+        self.restart(names[-1])
 
     def judge(self) -> None:
         """All come to rest. Each has got what was acknowledged, and perhaps what was not."""
@@ -171,5 +208,34 @@ def deaths(seed: int) -> None:
         place.crash([victim])
         place.live(place.rng.choice([0, 0.1, 1, 3, 9]))
         place.restart(victim)
+        place.live(12)
+    place.judge()
+
+
+def disasters(seed: int) -> None:
+    """Between losses of power brokers die: with their disks, without, for good, or with what could be saved of them."""
+    place = Settlement(seed, 5, roams=False)
+    mesh, rng = place.mesh, place.rng
+    assert mesh.disks is not None
+    for _ in range(4):
+        for _ in range(rng.choice([1, 1, 2])):
+            place.live(rng.choice([1, 4]))
+            victim = rng.choice(mesh.alive()).name
+            before = place.snapshot(victim)
+            place.live(rng.choice([0, 0.1, 1, 4]))
+            way = rng.choice(["as it was", "wiped", "repaired", "repaired", "gone"])
+            place.crash([victim])
+            place.live(rng.choice([0, 0.5, 2, 4]))
+            if way == "gone":
+                place.replace(victim)
+            else:
+                if way == "repaired":
+                    mesh.disks[victim] = rng.choice([before, place.snapshot(victim)])
+                    place.repair(victim)
+                elif way == "wiped":
+                    mesh.lose_disk(victim)
+                place.restart(victim)
+            place.live(rng.choice([4, 5, 6, 8]))
+        place.black_out()
         place.live(12)
     place.judge()

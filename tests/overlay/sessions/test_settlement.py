@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.overlay.settlement import blackout, deaths
+from tests.drawn import kept
+from tests.overlay.settlement import blackout, deaths, disasters
 
 pytestmark = pytest.mark.simulation
 
@@ -18,6 +19,12 @@ def test_a_loss_of_power_everywhere_costs_nothing(seed: int) -> None:
 
 def test_the_death_of_any_broker_costs_nothing() -> None:
     deaths(6)
+
+
+@pytest.mark.parametrize("seed", kept(11, 16, quick=1))
+def test_a_holder_that_misses_the_end_of_an_adoption_does_not_adopt_after_a_loss_of_power(seed: int) -> None:
+    """The frame that ends its copy is lost with a link. (QoS 2 came twice: what was delivered after the adoption.)"""
+    disasters(seed)
 
 
 @pytest.mark.soak

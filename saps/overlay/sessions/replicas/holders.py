@@ -38,6 +38,8 @@ ASK_AGAIN = 0.1
 """Seconds until the other holders are asked again, while one of them hears the owner."""
 ANSWER = 1.0
 """Limit in seconds for the answer of a holder that has not been declared dead."""
+REMIND = 1.0
+"""Seconds between two questions to another holder that adopts, whether it has adopted: its `Inherited` may be lost."""
 STAND_BY = 15.0
 """Limit in seconds for another holder's adoption."""
 HEIR_FOR = 86400.0
@@ -264,11 +266,19 @@ class Replicas:
             hit("another holder adopts")
             self._step(copy, Event.SECOND)
             vote.heir = heir
+            self._port.after(REMIND, lambda: self._remind(log, copy, vote))
             self._port.after(STAND_BY, lambda: self._overdue(log, copy, vote))
 
     def _ask_again(self, log: Log, copy: Copy, vote: _Vote) -> None:
         if self._votes.get(log) is vote and copy.state is State.ASKING:
             self._ask(log, copy)
+
+    def _remind(self, log: Log, copy: Copy, vote: _Vote) -> None:
+        """Ask the heir for its `Inherited` while this broker stands by. A copy kept for longer would be adopted again,
+        without what was delivered meanwhile, after a loss of power."""
+        if self._votes.get(log) is vote and copy.state is State.STANDBY and vote.heir is not None:
+            self._port.send(vote.heir, Heir(*log))
+            self._port.after(REMIND, lambda: self._remind(log, copy, vote))
 
     def _overdue(self, log: Log, copy: Copy, vote: _Vote) -> None:
         if self._votes.get(log) is vote and self._step(copy, Event.HEIR_LOST):
