@@ -185,7 +185,10 @@ class CatchUp:
         for lag in list(self.lags.values()):
             if lag.state is State.LOST and now - lag.since > self.log.age:
                 self._drop(lag)
-            elif lag.state is not State.LOST and now - lag.progress >= LOOK:
+            elif lag.state is State.ASKED and now - lag.progress >= LOOK and self._port.reachable(lag.broker):
+                hit("asked again what a broker wants")
+                self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question
+            elif lag.state is State.GOING and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
         self._former.difference_update(self._port.first_heard)
         if self.lags or self._former:

@@ -8,7 +8,7 @@ from itertools import groupby, islice
 from saps.marks import hit
 from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, first_seq, select, together
-from saps.overlay.frames.delivery import Caught, MadeUp, Missed, Publish
+from saps.overlay.frames.delivery import Caught, MadeUp, Publish
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
 from saps.overlay.port import Port
@@ -223,11 +223,7 @@ class Sending:
             self._port.send(lag.broker, frame)
 
     def repeat(self, lag: Lag) -> None:
-        """Repeat the question or the unanswered frames to a broker that has not answered."""
+        """Repeat the unanswered frames to a broker that has not answered."""
         lag.progress = self._port.now
-        if not self._port.reachable(lag.broker):
-            return
-        if lag.state is State.ASKED:
-            lag.serial = 0
-            self._port.send(lag.broker, Missed(lag.round, lag.start))
-        self._send_again(lag)
+        if self._port.reachable(lag.broker):
+            self._send_again(lag)

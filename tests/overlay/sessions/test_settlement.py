@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests import marks
 from tests.drawn import kept
 from tests.overlay.settlement import blackout, deaths, disasters
 
@@ -24,6 +25,13 @@ def test_the_death_of_any_broker_costs_nothing() -> None:
 @pytest.mark.parametrize("seed", kept(11, 16, quick=1))
 def test_a_holder_that_misses_the_end_of_an_adoption_does_not_adopt_after_a_loss_of_power(seed: int) -> None:
     """The frame that ends its copy is lost with a link. (QoS 2 came twice: what was delivered after the adoption.)"""
+    disasters(seed)
+
+
+@marks.expect("asked again what a broker wants")
+@pytest.mark.parametrize("seed", kept(5, 6, quick=1))
+def test_a_broker_that_answers_late_what_it_wants_does_not_get_what_its_earlier_life_had(seed: int) -> None:
+    """The publishers' broker asked it before it could answer, and counted the age of its filters from then."""
     disasters(seed)
 
 
