@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,13 +13,13 @@ from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.kinds import AnyFrame
-from saps.overlay.missed.log import InMemory
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
 from saps.storage.driver.mesh import COPIED, HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
+from tests.overlay.missed_files import Files, keep_missed
 from tests.overlay.roams import Bench, Roams
 
 encode = msgspec.msgpack.Encoder().encode
@@ -56,23 +55,6 @@ class Disk:
 
     def later(self, delay: float, action: Any) -> None:
         self.mesh.at(self.mesh.now + delay, lambda: self.broker.act(action))
-
-
-Segments = dict[int, "KeptSegment"]
-"""By number."""
-
-
-class KeptSegment(InMemory):
-    """A segment of a log of missed publications, on a disk until it is closed. (As
-    `saps.storage.driver.missed.FileSegment`.)"""
-
-    def __init__(self, segments: Segments, number: int) -> None:
-        super().__init__()
-        self._segments, self._number = segments, number
-        segments[number] = self
-
-    def close(self) -> None:
-        self._segments.pop(self._number, None)
 
 
 def saved(tables: Tables) -> Saved:
@@ -129,7 +111,7 @@ class Replicated(Roams):
         super().__init__(seed, Limits(), session_copies=copies, **options)
         self.disks: dict[str, Tables] | None = {} if disks else None
         """By broker."""
-        self.missed: dict[str, Segments] = {}
+        self.missed: dict[str, Files] = {}
         """By broker with a disk: its log of what others have missed."""
 
     def attach(self, broker: SimBroker) -> None:
@@ -156,7 +138,7 @@ class Replicated(Roams):
             lane = Commits(others, Disk(self, broker, tables))
             gates.append(HeldFrames(lane, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
             node.replicas.restored.take(others, found.held)
-            self._keep_missed(broker)
+            keep_missed(broker, self.missed.setdefault(broker.name, {}))
         self._gate(broker, gates)
         commits.copier = node.replicas.source
         node.replicas.source.shown = journal.show
@@ -164,11 +146,6 @@ class Replicated(Roams):
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
         node.sessions.patience = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
-
-    def _keep_missed(self, broker: SimBroker) -> None:
-        segments, catch_up = self.missed.setdefault(broker.name, {}), broker.node.delivery.catch_up
-        catch_up.log.segment = partial(KeptSegment, segments)
-        catch_up.restore(sorted(segments.items()), self.now, "one clock")
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take

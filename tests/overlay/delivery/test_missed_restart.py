@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 
 import pytest
 
 from saps.overlay.missed.catchup import LINGER
-from saps.overlay.missed.log import InMemory
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 from tests import marks
 from tests.drawn import seeds
+from tests.overlay.missed_files import Files, keep_missed
 from tests.overlay.scenes import Recorder
 
 pytestmark = pytest.mark.simulation
@@ -20,29 +19,15 @@ pytestmark = pytest.mark.simulation
 TOPICS, FILTERS = ("a", "a/b", "x", "y/1"), ("a", "a/#", "x", "+/b", "y/+", "#")
 
 
-class File(InMemory):
-    """A segment in a file that outlives its broker until it is removed."""
-
-    def __init__(self, files: dict[int, File], number: int) -> None:
-        super().__init__()
-        self._files, self._number = files, number
-        files[number] = self
-
-    def close(self) -> None:
-        self._files.pop(self._number, None)
-
-
 class Filed(Simulation):
     """Brokers whose logs are in files."""
 
     def __init__(self, seed: int, network: Network | None = None) -> None:
         super().__init__(seed, network=network or Network(), check=False)
-        self.files: dict[str, dict[int, File]] = {}
+        self.files: dict[str, Files] = {}
 
     def attach(self, broker: SimBroker) -> None:
-        files, catch_up = self.files.setdefault(broker.ref.name, {}), broker.node.delivery.catch_up
-        catch_up.log.segment = partial(File, files)
-        catch_up.restore(sorted(files.items()), broker.node.port.timers.wall())
+        keep_missed(broker, self.files.setdefault(broker.ref.name, {}))
 
 
 def restart(simulation: Filed, broker: SimBroker, contact: str | None) -> SimBroker:
