@@ -208,7 +208,7 @@ def _judge(
         repeated_1=repeated[1],
         repeated_2=repeated[0],
         retained_lost=retained_lost,
-        sessions_lost=sum(client.sessions_lost for client in clients),
+        sessions_lost=sum(len(client.sessions_lost) for client in clients),
         connections=sum(client.connections for client in clients),
     )
 

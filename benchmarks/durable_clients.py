@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -39,8 +40,8 @@ class DurableClient:
     def __init__(self, port: int, client_id: str) -> None:
         self.client_id = client_id
         self.connections = 0
-        self.sessions_lost = 0
-        """Times the broker did not know the session, after it had acknowledged something."""
+        self.sessions_lost: list[float] = []
+        """When a broker did not know the session, after it had acknowledged something: seconds of the monotonic clock."""
         self.changed = asyncio.Event()
         """Set whenever something has been acknowledged or received."""
         self._port = port
@@ -83,7 +84,8 @@ class DurableClient:
         if first != 0x20 or body[1]:
             raise ConnectionRefusedError(f"CONNACK {body.hex()}")
         self.connections += 1
-        self.sessions_lost += self._known and not body[0]
+        if self._known and not body[0]:
+            self.sessions_lost.append(time.monotonic())
         self._writer = writer
         self.connected()
 

@@ -142,14 +142,19 @@ class Run:
             self._set_active(False)
             settled = await self._settled()
         openflow = self._ground.openflow
+        lost = [
+            f"{client.client_id} had a new session at {moment - self._begun:.2f} s"
+            for client in [*self._publishers, *witnesses]
+            for moment in client.sessions_lost
+        ]
         return Outcome(
             seconds=round(self._clock(), 1),
             counts=self.recorder.judge(),
             incidents=self.recorder.incidents,
-            sessions_lost=sum(client.sessions_lost for client in [*self._publishers, *witnesses]),
+            sessions_lost=len(lost),
             not_recovered=failed,
             never_came=not settled,
-            details=self.recorder.details,
+            details=self.recorder.details + lost,
             places=dict(self.recorder.places),
             tree_topics=openflow.publications if openflow is not None else 0,
             by_tree=openflow.carried if openflow is not None else 0,

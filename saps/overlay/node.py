@@ -154,7 +154,7 @@ class OverlayNode:
         def linked() -> None:
             self.joined = True
             joined()
-            self.replicas.restored.begin()
+            self.replicas.restored.begin(former)
             self.delivery.catch_up.begin(former, self.replicas.young)
             self.sessions.begin(ready)
 

@@ -54,7 +54,7 @@ async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
     assert all(count.delivered > count.published > 0 for count in outcome.counts)
     for count in outcome.counts:
         assert not count.qos or (count.lost, count.doubled, count.disordered) == (0, 0, 0), outcome.details
-    assert outcome.sessions_lost == 0
+    assert outcome.sessions_lost == 0, (outcome.details, outcome.incidents)
     assert outcome.good, outcome.not_recovered
 
 

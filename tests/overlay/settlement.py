@@ -180,9 +180,9 @@ class Settlement:
             assert len(self.mesh.sessions(nomad.name)) == 1, f"{self.mesh.sessions(nomad.name)} {where}"
 
 
-def blackout(seed: int) -> None:
-    """All brokers lose power at once, and start again in any order, within 9 s."""
-    place = Settlement(seed)
+def blackout(seed: int, brokers: int = 3) -> None:
+    """All brokers lose power at once, and start again in any order, each within 3 s of the one before it."""
+    place = Settlement(seed, brokers)
     for _ in range(3):
         place.live(4)
         place.live(place.rng.choice([0, 2, 6]), publish=False)
@@ -196,6 +196,11 @@ def blackout(seed: int) -> None:
                 place.mesh.run(60)  # longer than a broker logs for others without a reason
         place.live(8)
     place.judge()
+
+
+def dark_town(seed: int) -> None:
+    """As `blackout`, and not every broker holds copies of the session of the client that goes round."""
+    blackout(seed, 5)
 
 
 def deaths(seed: int) -> None:

@@ -22,6 +22,10 @@ class CopiesHere(Protocol):
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
 
     @property
+    def expects(self) -> bool:
+        """Whether former members have not been heard since this broker started again, and may be starting as well."""
+
+    @property
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
 

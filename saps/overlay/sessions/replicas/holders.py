@@ -344,6 +344,11 @@ class Replicas:
         return client in self.restored.clients
 
     @property
+    def expects(self) -> bool:
+        """Whether former members have not been heard since this broker started again, and may be starting as well."""
+        return self.restored.expects
+
+    @property
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
         return self.restored.young

@@ -7,13 +7,15 @@
 3. Else the broker whose copy reaches furthest adopts the sessions; of equal ones the first by name. The others ask
    again.
 
-Until then a broker that looks for one of these sessions is told to wait. For `YOUNG` seconds a CONNECT here waits for
-a session that nobody knows: brokers with its copies may be starting, too.
+Until then a broker that looks for one of these sessions is told to wait. For `YOUNG` seconds, and for up to `EXPECTED`
+until all former members have been heard, a CONNECT here waits for a session that nobody knows: brokers that have it, or
+its copies, may be starting, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+import math
+from collections.abc import Callable, Collection, Container
 from functools import partial
 
 from saps.marks import hit
@@ -33,6 +35,8 @@ AGAIN = 1.0
 """Seconds until all brokers are asked again, and until an incomplete report is repeated."""
 YOUNG = 5.0
 """Seconds after its start in which a broker that has been in the mesh before counts other brokers as not started."""
+EXPECTED = 15.0
+"""Seconds after its start in which a broker counts former members that it has not heard yet as not started."""
 ROUNDS = 5
 """Number of rounds after which incomplete answers suffice."""
 
@@ -63,7 +67,8 @@ class Restored:
         self._adopt = adopt
         self._done = done
         self._rounds = 0
-        self._young_until = 0.0
+        self._begun = -math.inf
+        self._former: set[str] = set()
         self.clients: set[str] = set()
         """The clients of the restored sessions."""
 
@@ -80,10 +85,11 @@ class Restored:
         found = [each for copy in copies if copy.state is State.RESTORED for each in copy.sessions.values()]
         return [SessionLease(each.client, me, each.stamp, True) for each in found]
 
-    def begin(self) -> None:
-        """Begin to report the restored copies and to ask about them, since this broker has joined."""
-        if self._shelf.incarnations:
-            self._young_until = self._port.now + YOUNG
+    def begin(self, former: Collection[str]) -> None:
+        """Begin to report the restored copies and to ask about them, since this broker has joined. `former` are the
+        names of the other members when its last incarnation ended."""
+        self._begun = self._port.now
+        self._former.update(former)
         if self._logs():
             self._port.after(SETTLE, self._ask)
             partitions: dict[int, dict[str, int]] = {}
@@ -95,7 +101,13 @@ class Restored:
     @property
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
-        return self._port.now < self._young_until
+        again = bool(self._shelf.incarnations)
+        return (again and self._port.now < self._begun + YOUNG) or self.expects
+
+    @property
+    def expects(self) -> bool:
+        """Whether former members have not been heard yet, and may be starting as well."""
+        return self._port.now < self._begun + EXPECTED and not self._former <= self._port.first_heard.keys()
 
     def _report(self, number: int, leases: dict[str, int]) -> None:
         """Report leases (stamps by client) of one partition to its holders, until all have heard of those that are
