@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 REMEMBERED = 64
 """Most members that are remembered on disk."""
-REMEMBER_EVERY = 5.0
+REMEMBER_EVERY = 1.0
 """Seconds between two checks whether the members have changed."""
 
 

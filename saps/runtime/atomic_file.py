@@ -16,13 +16,15 @@ PRIVATE = 0o600
 
 @contextmanager
 def replacing(file: Path) -> Iterator[BinaryIO]:
-    """Replace a file atomically, also across a crash: write to the yielded file. Raises `OSError`."""
+    """Replace a file atomically: write to the yielded file. After a loss of power it is the old or the new one, once
+    this has returned the new one. Raises `OSError`."""
     partial = file.with_name(f".{file.name}{PARTIAL}")
     with partial.open("wb") as out:
         yield out
         out.flush()
         os.fsync(out.fileno())
     partial.replace(file)
+    sync_directory(file.parent)
 
 
 def sync_directory(directory: Path) -> None:

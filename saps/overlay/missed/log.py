@@ -401,8 +401,8 @@ class MissedLog:
         """Yield the records from `place` on, each with the place behind it. Skips the rest of a damaged segment."""
         place = max(place, self.start)
         while self._parts and place < self.last:
-            number, offset = place
-            part = self._parts[number - self._parts[0].number]
+            part = next(part for part in self._parts if part.number >= place[0])  # of a damaged one nothing may be left
+            number, offset = part.number, place[1] if part.number == place[0] else 0
             for item, end in self._items(part, offset):
                 place = number, end
                 if isinstance(item, Record):
