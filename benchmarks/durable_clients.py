@@ -41,7 +41,7 @@ class DurableClient:
         self.client_id = client_id
         self.connections = 0
         self.sessions_lost: list[float] = []
-        """When a broker did not know the session, after it had acknowledged something: seconds of the monotonic clock."""
+        """When the broker did not know the session, after it had acknowledged something (`time.monotonic`)."""
         self.changed = asyncio.Event()
         """Set whenever something has been acknowledged or received."""
         self._port = port

@@ -20,6 +20,7 @@ from benchmarks.chaos.cable import unheard
 from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.disk.volume import Volume
 from benchmarks.chaos.mangler import LATE, Mangler
+from saps.runtime.atomic_file import replacing
 
 SIZE = 1000
 mounts = pytest.mark.skipif(not possible(), reason="mounting needs root and FUSE")
@@ -130,6 +131,14 @@ os._exit(0)
     served.tell("lose 4")
     kept = rows(tmp_path / "x.db")
     assert kept == 50 if sync == "full" else kept < 50
+
+
+@mounts
+def test_a_file_that_was_replaced_outlasts_a_loss_of_power(served: Served, tmp_path: Path) -> None:
+    with replacing(tmp_path / "members") as file:
+        file.write(b"b1 b2")
+    served.tell("lose 4")
+    assert (tmp_path / "members").read_bytes() == b"b1 b2"
 
 
 @mounts

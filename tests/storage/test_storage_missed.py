@@ -103,6 +103,24 @@ def test_what_a_process_has_logged_is_as_old_as_it_is_though_the_clock_was_set(
     assert [record.at for record, _ in log.read(log.start)] == [at]
 
 
+def test_a_file_that_a_loss_of_power_has_emptied_costs_what_was_in_it(tmp_path: Path) -> None:
+    """The segments behind it were not found any more, and each attempt to read them failed."""
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.size = 64 << 10
+    write(log, 1, 30)
+    files = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    files[1].write_bytes(b"")
+    later = MissedLog(segments(tmp_path / "s.db"))
+    later.restore(left(tmp_path / "s.db"), 0.0, 1e9)
+    there = numbers(later)
+    assert (there[0], there[-1], len(there)) == (1, 30, later.messages)
+    assert len(there) < 30
+    behind = [record.body.seqs[0] for record, _ in later.read((1, 0))]
+    assert behind
+    assert behind == there[-len(behind) :]
+    later.end()
+
+
 def test_a_changed_byte_is_found(tmp_path: Path) -> None:
     log = MissedLog(segments(tmp_path / "s.db"))
     log.size = 1 << 20
