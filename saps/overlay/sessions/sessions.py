@@ -94,8 +94,8 @@ class Sessions:
 
     def at_home(self, client: str) -> bool:
         self.doubts.look()
-        if self._only_here(client):
-            return True
+        if self._alone():
+            return not (self.copied.restores(client) or self.copied.expects)
         return (
             client in self.leases
             and client not in self.claimings
@@ -103,15 +103,11 @@ class Sessions:
             and not self.migrations.offer(client)
         )
 
-    def _only_here(self, client: str) -> bool:
-        """Return whether no other broker can have the client's session: this one is alone, and expects nobody."""
-        return self._alone() and not (self.copied.restores(client) or self.copied.expects)
-
     def claimed(self, client: str) -> bool:
         return client in self.leases
 
     def claim(self, client: str, user: str | None, keep: bool, arrived: Done) -> None:
-        if self._only_here(client):
+        if self._alone() and self.at_home(client):
             arrived(Arrival.HERE)
             return
         claiming = self.claimings[client] = Claiming(client, user, keep, arrived, self._port.now)
