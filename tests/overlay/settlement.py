@@ -198,11 +198,6 @@ def blackout(seed: int, brokers: int = 3) -> None:
     place.judge()
 
 
-def dark_town(seed: int) -> None:
-    """As `blackout`, and not every broker holds copies of the session of the client that goes round."""
-    blackout(seed, 5)
-
-
 def deaths(seed: int) -> None:
     """One broker dies after the other, and comes back with its disk, at once or when it has been adopted."""
     place = Settlement(seed, 4)

@@ -21,6 +21,11 @@ def write(log: MissedLog, first: int, last: int) -> None:
         log.append(float(seq), frame("t", seq, 0, bytes(1000)), [()], [])
 
 
+def files_of(folder: Path) -> list[Path]:
+    """The segments, the oldest first."""
+    return sorted(folder.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+
+
 def numbers(log: MissedLog) -> list[int]:
     return [record.body.seqs[0] for record, _ in log.read(log.start)]
 
@@ -54,7 +59,7 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
         log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
         log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
         write(log, first, first + 99)
-        file = max(tmp_path.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+        file = files_of(tmp_path)[-1]
         if torn and life == 1:
             file.write_bytes(file.read_bytes()[:-3])
     log = MissedLog(segments(tmp_path / "s.db"))
@@ -108,8 +113,7 @@ def test_a_file_that_a_loss_of_power_has_emptied_costs_what_was_in_it(tmp_path: 
     log = MissedLog(segments(tmp_path / "s.db"))
     log.size = 64 << 10
     write(log, 1, 30)
-    files = sorted(tmp_path.iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
-    files[1].write_bytes(b"")
+    files_of(tmp_path)[1].write_bytes(b"")
     later = MissedLog(segments(tmp_path / "s.db"))
     later.restore(left(tmp_path / "s.db"), 0.0, 1e9)
     there = numbers(later)

@@ -6,7 +6,7 @@ import pytest
 
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.settlement import blackout, dark_town, deaths, disasters
+from tests.overlay.settlement import blackout, deaths, disasters
 
 pytestmark = pytest.mark.simulation
 
@@ -21,7 +21,7 @@ def test_a_loss_of_power_everywhere_costs_nothing(seed: int) -> None:
 @pytest.mark.parametrize("seed", kept(0, 2, quick=1))
 def test_after_a_loss_of_power_everywhere_a_client_that_roams_finds_its_session(seed: int) -> None:
     """It came to the first broker of five that was back, which had no copy, and was alone: it got a new session."""
-    dark_town(seed)
+    blackout(seed, 5)
 
 
 def test_the_death_of_any_broker_costs_nothing() -> None:
