@@ -63,7 +63,8 @@ class LiveMesh:
         self._flush()
 
     def close(self) -> None:
-        """Stop the node's timer, since the links are about to close."""
+        """Stop the node's timer, since the links are about to close. No commit waits for other brokers any more."""
+        self.node.replicas.source.end()
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_at = None, float("-inf")

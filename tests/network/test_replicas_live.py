@@ -30,15 +30,16 @@ Stored = Literal["memory", "file", "file gone", "database"]
 class Site:
     """Brokers of one site, each with its file, all with one database, or without."""
 
-    def __init__(self, stack: AsyncExitStack, folder: Path | None, url: str) -> None:
+    def __init__(self, stack: AsyncExitStack, folder: Path | None, url: str, suspect_after: float) -> None:
         self.stack = stack
         self.folder = folder
         self.url = url
+        self.suspect_after = suspect_after
         self.brokers: list[BrokerProcess] = []
 
     async def start(self, number: int, mqtt: str = ANY, overlay: str = ANY) -> None:
         join = [told(broker, "overlay") for n, broker in enumerate(self.brokers) if n != number]
-        settings = {"zone": f"rack{number}"}
+        settings = {"zone": f"rack{number}", "overlay.suspect_after": str(self.suspect_after)}
         if self.folder is not None:
             settings |= {"storage.file": str(self.folder / f"b{number}.db"), "storage.sync": "normal"}
         if self.url:
@@ -67,9 +68,11 @@ def told(process: BrokerProcess, field: str) -> str:
 
 
 @asynccontextmanager
-async def site(folder: Path | None, brokers: int = 3, url: str = "") -> AsyncIterator[Site]:
+async def site(
+    folder: Path | None, brokers: int = 3, url: str = "", suspect_after: float = 2.0
+) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
-        made = Site(stack, folder, url)
+        made = Site(stack, folder, url, suspect_after)
         for number in range(brokers):
             await made.start(number)
         yield made
@@ -155,6 +158,21 @@ async def test_what_a_broker_has_kept_for_one_that_stands_still_survives_its_own
             assert isinstance(message.payload, bytes)
             got.append(int(message.payload))
         assert got == [*range(110)]
+
+
+async def test_a_broker_that_is_stopped_waits_for_no_copies(tmp_path: Path) -> None:
+    """It need not give up what it has written itself, though the brokers with its copies do not answer any more."""
+    async with site(tmp_path, suspect_after=PATIENCE) as brokers:
+        await subscribe(brokers.port(0), "away", 1)
+        async with client(brokers.port(0), "publisher", 0) as publisher:
+            await publisher.publish("news/a", "0", qos=1)
+            for other in brokers.brokers[1:]:
+                other.signal(signal.SIGSTOP)
+            with pytest.raises(aiomqtt.MqttError):
+                await publisher.publish("news/a", "1", qos=1, timeout=0.2)
+        await brokers.brokers[0].stop(PATIENCE)
+        assert "leaves" in brokers.brokers[0].errors
+        assert "could not write everything" not in brokers.brokers[0].errors
 
 
 async def is_present(port: int, name: str) -> bool:

@@ -291,5 +291,12 @@ class Source:
             self._settle()
 
 
+    def end(self) -> None:
+        """Wait for no other broker from now on, as this one has left the mesh: nobody answers it any more."""
+        self._wanted, self.refuse = 0, False
+        self._holders.clear()
+        self._settle()
+
+
 def _nothing() -> None:
     pass
