@@ -19,7 +19,7 @@ from saps.overlay.delivery.delivery import Delivery
 from saps.overlay.delivery.order import SWEEP, Inbox
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Announce, Orphans, Result
-from saps.overlay.frames.ring import Found
+from saps.overlay.frames.ring import Found, Leave
 from saps.overlay.membership.clocks import COMPARE, Clocks
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.membership.leave import Leaving
@@ -197,8 +197,8 @@ class OverlayNode:
             self.rejoin.ring_probe.know(contact)
 
     def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None:
-        """Handle frames that arrived together from another broker. Ignores those of stale incarnations. Raises
-        `ProtocolError` if the sender violates the protocol; then close the link."""
+        """Handle frames that arrived together from another broker. Ignores those of stale incarnations, and those
+        behind its `Leave`. Raises `ProtocolError` if the sender violates the protocol; then close the link."""
         port, ring_probe, stranger = self.port, self.rejoin.ring_probe, False
         if self.leaving.correspondents.get(sender.name) is not sender:  # the same object was checked before
             if port.detector.stale_incarnation(sender):
@@ -214,6 +214,8 @@ class OverlayNode:
                 handler(sender, frame)
             if port.own:
                 port.run_own()
+            if type(frame) is Leave:  # frames behind it would bring back what has been forgotten of the sender
+                return
         if stranger:
             self.leaving.tell(sender)
 

@@ -8,6 +8,9 @@ import pytest
 
 from saps.frontend.mqtt.codec.packets import Ack, PacketType
 from saps.overlay.frames.base import Frame
+from saps.overlay.frames.copies import Changes
+from saps.overlay.frames.ring import Leave
+from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.source import Source
 from saps.storage.journal import Table
@@ -74,6 +77,24 @@ def test_a_broker_cut_off_serves_or_acknowledges_nothing(refuse: bool) -> None:
     mesh.run_until(acknowledged, 20.0)
     nomad.until(lambda: nomad.got[1] == [b"in the cut"])
     mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 20.0)
+
+
+def test_a_holder_ignores_frames_behind_the_leave_of_their_owner() -> None:
+    """A link hands in at once what has come at once; the owner's log may go on behind its `Leave`."""
+    mesh = Replicated(1)
+    one, *holders = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.run(2)
+    nomad.lose()
+    mesh.crash(one.name)
+    for holder in holders:
+        [(log, copy)] = holder.node.replicas.copies.items()
+        behind = Append(log[1], copy.stream, copy.seq + 1, copy.commit + 1, True, copy.holders, Changes())
+        holder.act(partial(holder.node.receive, one.ref, [Leave(), behind]))
+    mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 1.5)
+    assert nomad.arrive(holders[0])
 
 
 @pytest.mark.parametrize("expiry", [3600, 0], ids=["stored", "not stored"])
