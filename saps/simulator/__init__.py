@@ -414,14 +414,25 @@ class Simulation:
         self.at(link.clear_at, lambda: self._arrive(source, target, link, session, frame))
 
     def _arrive(self, source: SimBroker, target: SimBroker, link: Link, session: int, frame: Frame) -> None:
-        if session != link.session or not target.alive or self.brokers[target.name] is not target:
+        if link.arrived and link.arrived[0][0] == session:
+            link.arrived.append((session, frame))
+        else:
+            link.arrived = [(session, frame)]
+            self._read(source, target, link, link.arrived)
+
+    def _read(self, source: SimBroker, target: SimBroker, link: Link, arrived: list[tuple[int, Frame]]) -> None:
+        """Hand in at once what has arrived on a link: one frame, or all that came in a pause."""
+        if self.put_off(target, lambda: self._read(source, target, link, arrived)):
             return
-        if self.put_off(target, lambda: self._arrive(source, target, link, session, frame)):
+        if link.arrived is arrived:
+            link.arrived = []
+        session = arrived[0][0]
+        if session != link.session or not target.alive or self.brokers[target.name] is not target:
             return
         if link.started != session:
             link.started = session
             target.node.session_started(source.ref)
-        target.node.receive(source.ref, [frame])
+        target.node.receive(source.ref, [frame for _, frame in arrived])
         self.after_event(target)
 
     def _meet(self, source: SimBroker, found: BrokerRef, meant: BrokerRef) -> None:

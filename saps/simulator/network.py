@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from saps.overlay.frames.base import Frame
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Link:
     """Whether the link has broken and the sender does not know yet: what it sends is lost."""
     swallowed: bool = False
     """Whether a partition has dropped frames, so that the link breaks when the partition ends."""
+    arrived: list[tuple[int, Frame]] = field(default_factory=list)
+    """Frames that a paused receiver has not read yet, each with the session it came in."""
 
 
 class Wires:
