@@ -99,6 +99,16 @@ def test_a_roaming_subscriber_is_owed_what_is_published_elsewhere_than_at_the_vi
     assert (count.doubled, count.lost, count.unowed_lost) == (1, 2, 1)
 
 
+def test_a_roaming_subscriber_may_get_again_with_qos_1_what_it_has_not_acknowledged_before_it_went() -> None:
+    stream = Stream("s", "a", 1)
+    recorder = Recorder([stream], [("roamer", ROAMING)])
+    stream.acknowledged(stream.hand(1.0), 1.1)
+    recorder.arrived("roamer", "s", 1, 1.2)
+    recorder.arrived("roamer", "s", 1, 1.3)
+    (count,) = recorder.judge()
+    assert (count.doubled, count.unowed_doubled) == (0, 1)
+
+
 def test_an_outage_is_the_longest_silence_of_a_pair_that_the_fault_did_not_touch() -> None:
     streams = [Stream("s", "a", 0), Stream("t", "b", 0)]
     recorder = Recorder(streams, [("far", "b"), ("near", "a")])

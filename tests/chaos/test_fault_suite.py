@@ -35,7 +35,6 @@ async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.chaos.run.LATE", 20.0)  # a busy machine is no gap
-    monkeypatch.setattr("benchmarks.chaos.account.REPEATED", 20.0)  # its clients come back late
     monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)  # none that lives is taken for dead later: they are calm
     disks = possible()
     synced = CALM | {"storage.sync": "full"}
