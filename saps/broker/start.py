@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,9 @@ REMEMBERED = 64
 """Most members that are remembered on disk."""
 REMEMBER_EVERY = 1.0
 """Seconds between two checks whether the members have changed."""
+STARTING = 60.0
+"""Seconds after its start for which a broker goes on remembering the members of its last incarnation that it has not
+heard. They may be starting, too, and power may fail again."""
 
 
 class Members:
@@ -51,10 +54,15 @@ class Members:
             logger.warning("%s: cannot read the last members: %s", self._file, error)
         return self._written
 
-    def write(self, members: Sequence[BrokerRef]) -> None:
-        """Write these members. An empty list is ignored, so that a broker that is alone does not forget the others."""
+    def write(self, members: Sequence[BrokerRef], starting: Mapping[str, str]) -> None:
+        """Write these members, and those `starting`, given as `read` returns them. Nothing is written without members,
+        so that a broker that is alone does not forget the others."""
         found = {member.address: member.name for member in members[-REMEMBERED:] if member.address}
-        if self._file is None or not found or found == self._written:
+        if self._file is None or not found:
+            return
+        heard = {member.name for member in members}
+        found |= {address: name for address, name in starting.items() if name not in heard and address not in found}
+        if found == self._written:
             return
         try:
             with replacing(self._file) as file:
@@ -81,7 +89,7 @@ class Entrance:
         self._mesh: LiveMesh | None = None
         """The mesh once `join` has begun, else None."""
         places = {a: name for a, name in self._members.read().items() if name != settings.name}
-        self._former = set(places.values())
+        self._former = dict(places)
         places |= {str(address): "" for address in settings.join}
         self._start = Start(links.side.me, places, self, self._patience)
         links.side.start = self._start
@@ -101,8 +109,9 @@ class Entrance:
         self._mesh = mesh
         self._links.side.hidden = False
         self.after(self._patience, self._start.again)
-        await self._unless_refused(asyncio.ensure_future(mesh.join(contact, self._former)))
+        await self._unless_refused(asyncio.ensure_future(mesh.join(contact, set(self._former.values()))))
         self._start.joined()
+        self.after(STARTING, self._former.clear)
         self._remember(mesh)
 
     def close(self) -> None:
@@ -113,7 +122,7 @@ class Entrance:
         for task in self._work:
             task.cancel()
         if self._mesh is not None:
-            self._members.write(_members(self._mesh))
+            self._members.write(_members(self._mesh), self._former)
 
     # --- saps.overlay.membership.start.World
     # ---------------------------------------------------------------------------------
@@ -213,7 +222,7 @@ class Entrance:
             return False
 
     def _remember(self, mesh: LiveMesh) -> None:
-        self._members.write(_members(mesh))
+        self._members.write(_members(mesh), self._former)
         self.after(REMEMBER_EVERY, lambda: self._remember(mesh))
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from examples.smart_city.processes import BrokerProcess, saps_program
+from saps.broker.start import Members
 from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.identity.secret import new_secret
+from saps.overlay.ring.keys import BrokerRef
 from tests.network.meshes import Client
 
 pytestmark = pytest.mark.network
@@ -172,6 +174,19 @@ async def test_a_site_that_loses_power_is_one_mesh_again(tmp_path: Path, join: b
             await reader.subscribe("state/#")
             kept = {(f"state/{n}/{name}", b"kept") for n in range(len(rounds)) for name in names}
             await reader.until(lambda: kept <= {*reader.received})
+
+
+def test_members_that_may_be_starting_too_are_remembered(tmp_path: Path) -> None:
+    file = str(tmp_path / "b1.db")
+    members, b2 = Members(file), BrokerRef("b2", 1, "127.0.0.1:2", "")
+    members.write([], {"127.0.0.1:3": "b3"})
+    assert Members(file).read() == {}
+    members.write([b2], {"127.0.0.1:9": "b2", "127.0.0.1:3": "b3"})
+    assert Members(file).read() == {"127.0.0.1:2": "b2", "127.0.0.1:3": "b3"}
+    members.write([], {})
+    assert len(Members(file).read()) == 2
+    members.write([b2], {})
+    assert Members(file).read() == {"127.0.0.1:2": "b2"}
 
 
 async def test_two_brokers_of_one_host_are_one_mesh_whichever_starts_first(tmp_path: Path) -> None:
