@@ -68,9 +68,7 @@ def told(process: BrokerProcess, field: str) -> str:
 
 
 @asynccontextmanager
-async def site(
-    folder: Path | None, brokers: int = 3, url: str = "", suspect_after: float = 2.0
-) -> AsyncIterator[Site]:
+async def site(folder: Path | None, brokers: int = 3, url: str = "", suspect_after: float = 2.0) -> AsyncIterator[Site]:
     async with AsyncExitStack() as stack:
         made = Site(stack, folder, url, suspect_after)
         for number in range(brokers):

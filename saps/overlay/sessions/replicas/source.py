@@ -290,7 +290,6 @@ class Source:
             self.review()
             self._settle()
 
-
     def end(self) -> None:
         """Wait for no other broker from now on, as this one has left the mesh: nobody answers it any more."""
         self._wanted, self.refuse = 0, False
