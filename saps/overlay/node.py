@@ -98,7 +98,7 @@ class OverlayNode:
         self.wills = Wills(port, calls, self._guardians, local)
         self.sessions, self.replicas = self._sessions(calls, stamps, takeover_timeout, copies)
         self.agents = AgentCalls(port, graph, calls, call_agents)
-        self.leaving = Leaving(port, graph, self._settled, self._withdraw, leave_timeout)
+        self.leaving = Leaving(port, graph, self._settled, self._owed, self._withdraw, leave_timeout)
         self.mesh = OverlayMesh(port, rendezvous, self.delivery, retained, self.wills)
         self.peers = Peers(
             port, driver, graph, self.rejoin, rendezvous, self.delivery, retained, self.sessions, self.replicas,
@@ -320,12 +320,15 @@ class OverlayNode:
         """Return whether no publication of this broker is under way, and no session is moving to another broker."""
         return self.delivery.settled and self.retained.settled and not self.sessions.migrations.source.leaving
 
+    def _owed(self) -> bool:
+        """Return whether a session here continues elsewhere when this broker has left."""
+        host = self.sessions.host
+        return host is not None and any(map(self.sessions.goes_on, host.clients()))
+
     def _withdraw(self, done: Callable[[], None]) -> None:
         """Withdraw from the mesh: retained partitions, publisher keys and tree memberships. Withdraws the filters, too,
         unless a session continues elsewhere. `done` runs when all brokers concerned know."""
         missing = 2
-        host = self.sessions.host
-        owed = host is not None and any(map(self.sessions.goes_on, host.clients()))
 
         def one_done() -> None:
             nonlocal missing
@@ -334,7 +337,7 @@ class OverlayNode:
                 done()
 
         self.retained.store.leave(one_done)
-        self.rendezvous.withdraw(owed, one_done)
+        self.rendezvous.withdraw(self._owed(), one_done)
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""

@@ -82,11 +82,16 @@ class Settlement:
     def subscribers(self) -> list[Nomad]:
         return [self.nomad, *self.settlers.values()] if self.roams else [*self.settlers.values()]
 
+    @property
+    def serving(self) -> list[SimBroker]:
+        """The brokers that take clients."""
+        return [broker for broker in self.mesh.alive() if not broker.node.leaving.begun]
+
     def live(self, seconds: float, *, publish: bool = True) -> None:
         """Let all clients act by chance: who has no connection makes one, and the one that goes round another one."""
         end = self.mesh.now + seconds
         while self.mesh.now < end:
-            if publish and (there := self.mesh.alive()) and self.rng.random() < 0.5:
+            if publish and (there := self.serving) and self.rng.random() < 0.5:
                 self._publish(self.rng.choice(there))
             self._hear()
             self.mesh.run(self.rng.choice([0, 0.001, 0.01, 0.05, 0.3]))
@@ -105,9 +110,9 @@ class Settlement:
     def _hear(self) -> None:
         self._hear_publishers()
         for name, settler in self.settlers.items():
-            if not settler.alive and self.mesh.brokers[name].alive and self.rng.random() < 0.5:
+            if not settler.alive and self.mesh.brokers[name] in self.serving and self.rng.random() < 0.5:
                 settler.connect(self.mesh.brokers[name])
-        if self.roams and (there := self.mesh.alive()) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
+        if self.roams and (there := self.serving) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
             self.nomad.connect(self.rng.choice(there))
         for nomad in self.subscribers:
             nomad.hear()
@@ -116,6 +121,13 @@ class Settlement:
     def crash(self, names: Collection[str]) -> None:
         for name in names:
             self.mesh.crash(name)
+
+    def leave(self, broker: SimBroker) -> None:
+        """In order: its clients first."""
+        for nomad in self.subscribers:
+            if nomad.broker is broker:
+                nomad.lose()
+        self.mesh.leave(broker)
 
     def restart(self, name: str) -> None:
         """With its disk, by a broker that is in the mesh; if there is none it begins one."""
@@ -209,6 +221,26 @@ def deaths(seed: int) -> None:
         place.live(place.rng.choice([0, 0.1, 1, 3, 9]))
         place.restart(victim)
         place.live(12)
+    place.judge()
+
+
+def restarts(seed: int) -> None:
+    """One broker after the other leaves in order and comes back with its disk, while others stand still at times."""
+    place = Settlement(seed, 4)
+    rng = place.rng
+    for _ in range(6):
+        place.live(2)
+        leaving, *others = rng.sample(place.mesh.alive(), 4)
+        for other in others:
+            if rng.random() < 0.5:
+                pause = partial(place.mesh.pause, other.name, rng.uniform(0, 1))
+                place.mesh.at(place.mesh.now + rng.uniform(0, 1), pause)
+        place.leave(leaving)
+        while leaving.alive:
+            place.live(0.1)
+        place.live(rng.choice([0, 0.1, 1, 3]))
+        place.restart(leaving.name)
+        place.live(rng.choice([2, 6]))
     place.judge()
 
 

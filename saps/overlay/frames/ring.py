@@ -188,6 +188,9 @@ class Heal(Frame, tag=17):
 class Leave(Frame, tag=24):
     """I am leaving: answer `LeaveAck`, and send me nothing after it."""
 
+    owed: bool = False
+    """Sessions of mine go on elsewhere: keep for their heirs what I miss."""
+
 
 class LeaveAck(Frame, tag=25):
     """Answers `Leave`: this is the last frame that I send you."""

@@ -27,14 +27,21 @@ class Leaving:
     """The leave of one broker, and the brokers that it must say `Leave` to."""
 
     def __init__(
-        self, port: Port, graph: SkipGraph, settled: Callable[[], bool], withdraw: Withdraw, timeout: float
+        self,
+        port: Port,
+        graph: SkipGraph,
+        settled: Callable[[], bool],
+        owed: Callable[[], bool],
+        withdraw: Withdraw,
+        timeout: float,
     ) -> None:
-        """`settled` returns whether no own publication is under way. `withdraw` withdraws what the mesh keeps of this
-        broker, and calls its argument when all concerned brokers know. The leave ends after `timeout` seconds even
-        without all answers."""
+        """`settled` returns whether no own publication is under way, `owed` whether sessions here go on elsewhere.
+        `withdraw` withdraws what the mesh keeps of this broker, and calls its argument when all concerned brokers know.
+        The leave ends after `timeout` seconds even without all answers."""
         self._port = port
         self._graph = graph
         self._settled = settled
+        self._owed = owed
         self._withdraw = withdraw
         self._timeout = timeout
         self.correspondents: dict[str, BrokerRef] = {}
@@ -64,7 +71,7 @@ class Leaving:
     def tell(self, stranger: BrokerRef) -> None:
         """Send `Leave` to a broker after its frame was answered: frames behind the `Leave` would be ignored."""
         if stranger.name in self.correspondents:
-            self._port.send(stranger, Leave())
+            self._port.send(stranger, Leave(self._owed()))
 
     @property
     def handlers(self) -> Handlers:
@@ -115,8 +122,9 @@ class Leaving:
         self._eviction = True
         if not self.correspondents:
             self._gone()
+        leave = Leave(self._owed())
         for broker in self.correspondents.values():
-            self._port.send(broker, Leave())
+            self._port.send(broker, leave)
 
     def _gone(self) -> None:
         left, self._left = self._left, None

@@ -107,7 +107,7 @@ class Peers:
 
     def _on_leave(self, sender: BrokerRef, frame: Leave) -> None:
         self._port.detector.left(sender)
-        self._delivery.catch_up.left(sender)
+        self._delivery.catch_up.left(sender, frame.owed)
         self._forget(sender)
         self._wills.left(sender)
         self._replicas.died(sender)

@@ -238,10 +238,10 @@ class CatchUp:
         if self.lags.get(lag.broker) is lag:
             self._drop(lag)
 
-    def left(self, broker: BrokerRef) -> None:
-        """Handle an orderly Leave. The filters that the broker has not withdrawn count for its heirs and its next
-        incarnation."""
-        if broker in self.lags or self._publishers.baselines(broker):
+    def left(self, broker: BrokerRef, owed: bool) -> None:
+        """Handle an orderly Leave, after which the broker's sessions are `owed` what is published, or are not. They
+        may have filters that this broker has not heard of: it may not have published to their topics before."""
+        if owed or broker in self.lags:
             self.lost(broker, True)
 
     def give_up(self, name: str) -> None:

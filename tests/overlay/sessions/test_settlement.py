@@ -6,7 +6,7 @@ import pytest
 
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.settlement import blackout, deaths, disasters
+from tests.overlay.settlement import blackout, deaths, disasters, restarts
 
 pytestmark = pytest.mark.simulation
 
@@ -28,6 +28,12 @@ def test_the_death_of_any_broker_costs_nothing() -> None:
     deaths(6)
 
 
+@pytest.mark.parametrize("seed", kept(73, 63, quick=1))
+def test_an_orderly_restart_costs_nothing(seed: int) -> None:
+    """A broker published to a topic for the first time after it had heard the `Leave`, and before the adoption."""
+    restarts(seed)
+
+
 @pytest.mark.parametrize("seed", kept(11, 16, quick=1))
 def test_a_holder_that_misses_the_end_of_an_adoption_does_not_adopt_after_a_loss_of_power(seed: int) -> None:
     """The frame that ends its copy is lost with a link. (QoS 2 came twice: what was delivered after the adoption.)"""
@@ -46,3 +52,4 @@ def test_a_broker_that_answers_late_what_it_wants_does_not_get_what_its_earlier_
 def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
     blackout(seed)
     deaths(seed)
+    restarts(seed)
