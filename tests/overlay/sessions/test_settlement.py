@@ -34,6 +34,11 @@ def test_an_orderly_restart_costs_nothing(seed: int) -> None:
     restarts(seed)
 
 
+def test_a_copy_from_the_file_lends_no_stamp_to_an_older_session_beside_it() -> None:
+    """Two brokers each took the other's session for the later one, and told each other so without end."""
+    restarts(81)
+
+
 @pytest.mark.parametrize("seed", kept(11, 16, quick=1))
 def test_a_holder_that_misses_the_end_of_an_adoption_does_not_adopt_after_a_loss_of_power(seed: int) -> None:
     """The frame that ends its copy is lost with a link. (QoS 2 came twice: what was delivered after the adoption.)"""

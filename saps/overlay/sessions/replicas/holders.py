@@ -89,7 +89,7 @@ class Replicas:
         """Adoptions under way, and those of the last day, by the serial number of their `Inherit`."""
         self.adopted = 0
         """Number of sessions adopted here."""
-        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._adopt, self._done)
+        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._here, self._adopt, self._done)
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Runs an action when all changes so far are stored and copied."""
 
@@ -338,6 +338,11 @@ class Replicas:
         return self.restored.leases() + [
             SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()
         ]
+
+    def _here(self, client: str) -> bool:
+        """Return whether this broker has a session of the client of its own."""
+        host = self._sessions.host
+        return host is not None and host.birth(client) > 0
 
     def restores(self, client: str) -> bool:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""

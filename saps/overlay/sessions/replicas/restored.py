@@ -53,10 +53,12 @@ class Restored:
         shelf: Shelf,
         copies: dict[Log, Copy],
         over: Container[Log],
+        here: Callable[[str], bool],
         adopt: Callable[[Log, Copy], None],
         done: Callable[[Log], None],
     ) -> None:
-        """`copies` are all copies here, `over` the logs whose sessions some broker owns again.
+        """`copies` are all copies here, `over` the logs whose sessions some broker owns again. `here` returns whether
+        this broker has a session of the client of its own.
 
         `adopt` adopts the sessions of a log, `done` drops a copy that is of no use."""
         self._port = port
@@ -64,6 +66,7 @@ class Restored:
         self._shelf = shelf
         self._copies = copies
         self._over = over
+        self._here = here
         self._adopt = adopt
         self._done = done
         self._rounds = 0
@@ -80,10 +83,11 @@ class Restored:
         self._logs()
 
     def leases(self) -> list[SessionLease]:
-        """Return leases of this broker for the restored sessions, so that claims find them here for now."""
+        """Return leases of this broker for the restored sessions, so that claims find them here for now. Claims find
+        this broker by its own session of a client, whose stamp must not be taken for that of the copy."""
         me, copies = self._port.me, self._copies.values()
         found = [each for copy in copies if copy.state is State.RESTORED for each in copy.sessions.values()]
-        return [SessionLease(each.client, me, each.stamp, True) for each in found]
+        return [SessionLease(each.client, me, each.stamp, True) for each in found if not self._here(each.client)]
 
     def begin(self, former: Collection[str]) -> None:
         """Begin to report the restored copies and to ask about them, since this broker has joined. `former` are the
