@@ -166,6 +166,11 @@ class Counters:
     trace: blake2b | None = None
     """Running hash of all sent frames, or None if nobody needs it."""
 
+    @property
+    def digest(self) -> str:
+        """The hash of all frames sent so far, equal for equal runs; empty without `trace`."""
+        return "" if self.trace is None else self.trace.hexdigest()
+
 
 class Simulation:
     """Brokers, links and the clock. All times are virtual seconds."""
@@ -183,7 +188,7 @@ class Simulation:
         session_copies: int = 1,
     ) -> None:
         """`session_copies`: brokers that hold each stored session. `check`: check the invariants after each event.
-        `trace`: keep the hash of all sent frames for `digest`, which takes time."""
+        `trace`: keep the hash of all sent frames for `Counters.digest`, which takes time."""
         self.seed = seed
         self.rng = random.Random(seed)
         self.network = network or Network()
@@ -339,12 +344,6 @@ class Simulation:
             assert self._events, f"nothing happens any more (seed {self.seed})"
             assert self._events[0][0] <= end, f"not reached in {limit} s (seed {self.seed})"
             self.step()
-
-    @property
-    def digest(self) -> str:
-        """The hash of all frames sent so far, equal for equal runs; empty without `trace`."""
-        trace = self.counters.trace
-        return "" if trace is None else trace.hexdigest()
 
     # --- the wire ----------------------------------------------------------------------------------------------
 

@@ -107,7 +107,7 @@ def run_once(seed: int) -> str:
         simulation.run(0.01)
     simulation.crash("b5")
     simulation.run(5)
-    return simulation.digest
+    return simulation.counters.digest
 
 
 def test_a_run_can_be_repeated_exactly() -> None:

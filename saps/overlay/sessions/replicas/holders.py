@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from saps.marks import hit
 from saps.overlay.frames.calls import SessionLease
@@ -89,7 +90,8 @@ class Replicas:
         """Adoptions under way, and those of the last day, by the serial number of their `Inherit`."""
         self.adopted = 0
         """Number of sessions adopted here."""
-        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, self._here, self._adopt, self._done)
+        here = partial(_here, sessions)
+        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, here, self._adopt, self._done)
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Runs an action when all changes so far are stored and copied."""
 
@@ -339,11 +341,6 @@ class Replicas:
             SessionLease(each.client, copy.owner, each.stamp, True) for copy in lost for each in copy.sessions.values()
         ]
 
-    def _here(self, client: str) -> bool:
-        """Return whether this broker has a session of the client of its own."""
-        host = self._sessions.host
-        return host is not None and host.birth(client) > 0
-
     def restores(self, client: str) -> bool:
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
         return client in self.restored.clients
@@ -357,6 +354,11 @@ class Replicas:
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
         return self.restored.young
+
+
+def _here(sessions: Sessions, client: str) -> bool:
+    """Return whether this broker has a session of the client of its own."""
+    return sessions.host is not None and sessions.host.birth(client) > 0
 
 
 def _at_once(action: Callable[[], None]) -> None:
