@@ -40,7 +40,7 @@ from saps.overlay.ring.ring_probe import RING_PROBE
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.directory import Directory
 from saps.overlay.sessions.migration.migration import Migrations
-from saps.overlay.sessions.replicas.holders import Replicas
+from saps.overlay.sessions.replicas.holders import CONFIRM, Replicas
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.sessions import Sessions
 from saps.overlay.wills import LOOK, Wills
@@ -180,6 +180,7 @@ class OverlayNode:
         yield SWEEP, self.delivery.inbox.sweep
         yield CENSUS, self.retained.store.check
         yield LOOK, self.wills.look
+        yield CONFIRM, self.replicas.confirm
         yield RING_PROBE * heartbeat, self.rejoin.ring_probe.call
         yield COMPARE, self.clocks.compare
         if (designer := self.rendezvous.designer) is not None:

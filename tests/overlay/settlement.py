@@ -244,6 +244,26 @@ def restarts(seed: int) -> None:
     place.judge()
 
 
+def freezes(seed: int) -> None:
+    """Brokers stand still for longer than it takes to declare them dead, and another one dies now and then."""
+    place = Settlement(seed, 5, roams=False)
+    mesh, rng = place.mesh, place.rng
+    for _ in range(5):
+        place.live(rng.choice([1, 3]))
+        mesh.pause(rng.choice(mesh.alive()).name, rng.uniform(3, 7))
+        place.live(rng.choice([10, 14]))
+        if rng.random() < 0.5:
+            victim = rng.choice(mesh.alive()).name
+            place.crash([victim])
+            place.live(rng.choice([0, 0.5, 2, 4]))
+            if rng.random() < 0.5:
+                place.replace(victim)
+            else:
+                place.restart(victim)
+            place.live(8)
+    place.judge()
+
+
 def disasters(seed: int) -> None:
     """Between losses of power brokers die: with their disks, without, for good, or with what could be saved of them."""
     place = Settlement(seed, 5, roams=False)

@@ -64,6 +64,7 @@ from saps.overlay.frames.sessions import (
     Mourned,
     Offer,
     Pull,
+    Replaced,
     Snapshot,
     TakeOver,
     TakeOverAnswer,
@@ -122,6 +123,7 @@ AnyFrame = (
     | Offer
     | Append
     | Appended
+    | Replaced
     | Heir
     | HeirAnswer
     | Inherited

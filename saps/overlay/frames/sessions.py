@@ -139,12 +139,18 @@ class Append(Frame, tag=70):
 
 
 class Appended(Frame, tag=71):
-    """Answers `Append`: I have all frames of the stream up to `seq`."""
+    """Answers `Append`, and is repeated from time to time: I have all frames of the stream up to `seq`."""
 
     stream: Number
     seq: Number
     fenced: bool = False
     """I refuse this log: I have adopted its sessions, or did not get it from its beginning."""
+
+
+class Replaced(Frame, tag=76):
+    """From an owner to a broker that still follows a stream: other brokers hold the copies now. Drop yours."""
+
+    stream: Number
 
 
 class Heir(Frame, tag=72):

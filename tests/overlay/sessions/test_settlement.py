@@ -6,7 +6,7 @@ import pytest
 
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.settlement import blackout, deaths, disasters, restarts
+from tests.overlay.settlement import blackout, deaths, disasters, freezes, restarts
 
 pytestmark = pytest.mark.simulation
 
@@ -52,9 +52,17 @@ def test_a_broker_that_answers_late_what_it_wants_does_not_get_what_its_earlier_
     disasters(seed)
 
 
+@marks.expect("holder replaced")
+@pytest.mark.parametrize("seed", kept(1, 8, 10, 13, quick=1))
+def test_a_broker_that_stood_still_adopts_no_copy_that_others_have_gone_on_with(seed: int) -> None:
+    """Its owner had found another holder and never told it; when the owner died, QoS 2 came twice."""
+    freezes(seed)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
     blackout(seed)
     deaths(seed)
+    freezes(seed)
     restarts(seed)

@@ -21,7 +21,7 @@ from functools import partial
 
 from saps.marks import hit
 from saps.overlay.frames.calls import SessionLease
-from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAnswer, Inherited
+from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAnswer, Inherited, Replaced
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
@@ -39,6 +39,8 @@ ASK_AGAIN = 0.1
 """Seconds until the other holders are asked again, while one of them hears the owner."""
 ANSWER = 1.0
 """Limit in seconds for the answer of a holder that has not been declared dead."""
+CONFIRM = 2.0
+"""Seconds between two confirmations that this broker follows a log."""
 REMIND = 1.0
 """Seconds between two questions to another holder that adopts, whether it has adopted: its `Inherited` may be lost."""
 STAND_BY = 15.0
@@ -107,6 +109,7 @@ class Replicas:
         return {
             Append: self._on_append,
             Appended: self.source.on_appended,
+            Replaced: self._on_replaced,
             Heir: self._on_heir,
             HeirAnswer: self._on_answer,
             Inherited: lambda sender, frame: self._done((frame.owner, frame.log)),
@@ -141,6 +144,19 @@ class Replicas:
             self.shelf.note(copy)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
+
+    def confirm(self) -> None:
+        """Tell the owners how far this broker follows their logs, every `CONFIRM` seconds: an owner may have replaced
+        it meanwhile. Adopted later, such a copy would bring back what has been delivered."""
+        for copy in self.copies.values():
+            if copy.state is State.FOLLOWING:
+                self._port.send(copy.owner, Appended(copy.stream, copy.seq))
+
+    def _on_replaced(self, sender: BrokerRef, frame: Replaced) -> None:
+        for log, copy in list(self.copies.items()):
+            if copy.owner == sender and copy.stream == frame.stream and copy.state is State.FOLLOWING:
+                hit("holder replaced")
+                self._forget_log(log)
 
     def _begin_anew(self, owner: BrokerRef, number: int) -> None:
         """An owner begins anew: what there is of its log, or of one before, is of no use."""
@@ -224,9 +240,9 @@ class Replicas:
 
     def _on_heir(self, sender: BrokerRef, frame: Heir) -> None:
         """Answer another holder: whether this broker hears the owner, whether it adopts, and its last commit (0
-        without a complete copy); or that the sessions have been adopted."""
+        without a complete copy); or that the sessions have been adopted, or the owner has begun another log."""
         log = frame.owner, frame.log
-        if log in self._over:
+        if log in self._over or any(owner == log[0] and number > log[1] for owner, number in self.copies):
             self._port.send(sender, Inherited(*log))
             return
         copy = self.copies.get(log)

@@ -21,7 +21,7 @@ from typing import Any
 
 from saps.marks import hit
 from saps.overlay.frames.copies import Changes
-from saps.overlay.frames.sessions import Append, Appended
+from saps.overlay.frames.sessions import Append, Appended, Replaced
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import changes_of, snapshot, some, urgent
@@ -251,9 +251,12 @@ class Source:
         self._watch()
 
     def on_appended(self, sender: BrokerRef, frame: Appended) -> None:
-        """Handle a holder's acknowledgement, or its refusal of the log (`fenced`)."""
+        """Handle a holder's acknowledgement, or its refusal of the log (`fenced`). A broker that this one has replaced
+        as a holder, when it did not hear it, is told so."""
         holder = self._holders.get(sender.name)
         if holder is None or holder.ref != sender or holder.stream != frame.stream:
+            if frame.seq:
+                self._port.send(sender, Replaced(frame.stream))
             return
         if frame.fenced:
             logger.warning("%s has adopted the sessions of this broker, which it took for dead", sender.name)
