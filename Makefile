@@ -15,6 +15,7 @@ CODE := saps lab research monitoring tests $(wildcard examples benchmarks script
 DEBIAN_DONE := .setup-debian
 PYTHON_DONE := .venv/.setup-python
 KERNELS_DONE := .venv/.setup-kernels
+TESTS_DONE := .venv/.setup-tests
 KERNELS := $(shell grep -rl "design.compiled import" --include=*.py saps research)
 JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js)
 
@@ -61,7 +62,7 @@ fast soak: WORKERS := $(BUSY)
 soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,600 in the simulator, over an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
-fast: ready ## Run the tests that start few programs and take little.
+fast: ready $(TESTS_DONE) ## Run the tests that start few programs and take little.
 	@$(PYTEST) -m "not ($(SLOW))" $(ARGS) $(NONE_IS_FINE)
 
 slow: setup ## Run all others.
@@ -123,6 +124,10 @@ $(PYTHON_DONE): pyproject.toml uv.lock scripts/setup_python.sh | $(DEBIAN_DONE)
 
 $(KERNELS_DONE): $(KERNELS) scripts/compile_kernels.py | $(PYTHON_DONE)
 	@$(BIN)/python scripts/compile_kernels.py
+	@touch $@
+
+$(TESTS_DONE): | $(PYTHON_DONE) # Test processes that begin together would each compile all tests for themselves.
+	@$(BIN)/pytest --collect-only -qq >/dev/null || true
 	@touch $@
 
 $(JS)/node_modules/.setup-js: $(JS)/package-lock.json scripts/setup_js.py | $(PYTHON_DONE)

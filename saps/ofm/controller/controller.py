@@ -118,7 +118,7 @@ class Controller:
         beside those that a caller waits for; the others are left for `GoneOn`. None: no limit."""
         match event:
             case Intended(topic, intent) if topic == EVERY_TOPIC:
-                self.planes.wish(None if intent is None else intent.members)
+                self.planes.reach(None if intent is None else intent.members)
             case Intended(topic, intent):
                 self._intended(topic, intent)
             case TablesRead(dpid, tables):

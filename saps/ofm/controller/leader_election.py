@@ -35,7 +35,7 @@ class Post(StrEnum):
     MASTER = "master"
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class ElectionState(msgspec.Struct, frozen=True, kw_only=True):
     """The report of a controller about itself."""
 
     run: str
@@ -56,9 +56,9 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The peer has sent this word."""
+    """The peer has sent its state."""
 
-    word: Word
+    state: ElectionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +136,9 @@ class Leadership:
         self._able = False
         self._version = 0
 
-    def word(self, revision: int = 0) -> Word:
+    def election(self, revision: int = 0) -> ElectionState:
         """Return this controller's report about itself."""
-        return Word(
+        return ElectionState(
             run=self.run,
             post=self.post,
             generation=self.highest if self.post is Post.STANDBY else self.generation,
@@ -150,8 +150,8 @@ class Leadership:
     def handle(self, event: Event) -> list[Effect]:
         """Take in an event. Return the effects to carry out, in this order."""
         match event:
-            case Heard(word):
-                return self._heard(word)
+            case Heard(state):
+                return self._heard(state)
             case Passed():
                 return self._passed(event)
             case Granted(generation):
@@ -159,12 +159,12 @@ class Leadership:
             case Outbid(generation):
                 return self._outbid(generation)
 
-    def _heard(self, word: Word) -> list[Effect]:
+    def _heard(self, state: ElectionState) -> list[Effect]:
         self._silence, self.timeout, self._alone = 0.0, self._takeover, False
-        self.highest = max(self.highest, word.generation)
-        if self.post is Post.MASTER and word.post is Post.MASTER and word.generation > self.generation:
+        self.highest = max(self.highest, state.generation)
+        if self.post is Post.MASTER and state.post is Post.MASTER and state.generation > self.generation:
             return self._retire()
-        if self.post is Post.STANDBY and word.post is Post.STANDBY and self._able and self._rank > _rank(word):
+        if self.post is Post.STANDBY and state.post is Post.STANDBY and self._able and self._rank > _rank(state):
             return self._claim()
         return []
 
@@ -202,9 +202,9 @@ class Leadership:
 
     @property
     def _rank(self) -> tuple[bool, int, str]:
-        return _rank(self.word())
+        return _rank(self.election())
 
 
-def _rank(word: Word) -> tuple[bool, int, str]:
+def _rank(state: ElectionState) -> tuple[bool, int, str]:
     """Return the rank of a standby: of two standbys, the greater one claims to be master."""
-    return word.able, word.version, word.run
+    return state.able, state.version, state.run

@@ -57,7 +57,7 @@ class Planes:
         """Whether a layout is coming into force."""
         return bool(self._waiting or self._stages)
 
-    def wish(self, brokers: Iterable[BrokerAddress] | None) -> None:
+    def reach(self, brokers: Iterable[BrokerAddress] | None) -> None:
         """Set the brokers to reach from now on; None ends stateless delivery."""
         self.brokers = None if brokers is None else frozenset(brokers)
         self._seen = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from saps import openapi
-from saps.ofm.controller.leader_election import Word
+from saps.ofm.controller.leader_election import ElectionState
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
 from saps.ofm.northbound.schema import Changes, OfmIntent, OfmState, OfmStats, PortTraffic, Problem, SwitchBudget
@@ -20,7 +20,7 @@ _TYPES: dict[str, type] = {
     "PortTraffic": PortTraffic,
     "Topology": Picture,
     "Problem": Problem,
-    "Word": Word,
+    "ElectionState": ElectionState,
     "Saved": Saved,
 }
 _TOPIC = {
@@ -96,7 +96,7 @@ def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
         "/v1/ports": {"get": get("Counters of all ports.", some("PortTraffic"))},
     }
     if pair:
-        election = get("What this controller is: master or standby.", schemas["Word"], *_AFTER, _WAIT)
+        election = get("What this controller is: master or standby.", schemas["ElectionState"], *_AFTER, _WAIT)
         paths["/v1/pair"] = {"get": election}
         paths["/v1/pair/state"] = {"get": get("What a standby needs to go on.", schemas["Saved"])}
     return paths

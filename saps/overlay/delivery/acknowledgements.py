@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
-from saps.overlay.delivery.pending import Owed, Pending
+from saps.overlay.delivery.pending import DueAck, Pending
 from saps.overlay.delivery.publications import counts_of, first_seq, to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.calls import Outstanding, Unsettled
@@ -28,7 +28,7 @@ class Acknowledgements:
         self._port = port
         self._publishers = publishers
         self._forwarder = forwarder
-        self._owed: dict[int, Owed] = {}
+        self._due: dict[int, DueAck] = {}
         """Answers due from children, by token."""
         self._tokens = 0
         """The last token assigned."""
@@ -56,28 +56,28 @@ class Acknowledgements:
                 pending.missing.append(branch.child)
                 unsent.extend(divide(self._port.me, branch.slice, self._port.order))
             else:
-                self._send(pending, pending.body, Owed(pending, branch), branch)
+                self._send(pending, pending.body, DueAck(pending, branch), branch)
         if not pending.waiting:
             self._settle(pending)
 
-    def _send(self, pending: Pending, body: Publish, owed: Owed, branch: Branch) -> None:
+    def _send(self, pending: Pending, body: Publish, due: DueAck, branch: Branch) -> None:
         self._tokens = token = self._tokens + 1
         pending.waiting += 1
-        self._owed[token] = owed
+        self._due[token] = due
         self._forwarder.forward(pending.origin, body, branch, token)
 
     def on_ack(self, sender: BrokerRef, ack: Ack) -> None:
         """Handle the answer of a child. Raises `ProtocolError` if the answer counts another number of topics than the
         frame has."""
-        owed = self._owed.get(ack.token)
-        if owed is None or owed.child.name != sender.name:
+        due = self._due.get(ack.token)
+        if due is None or due.child.name != sender.name:
             hit("late acknowledgement")
             return
-        owed.answered(ack)
-        del self._owed[ack.token]
-        owed.pending.waiting -= 1
-        if not owed.pending.waiting:
-            self._settle(owed.pending)
+        due.answered(ack)
+        del self._due[ack.token]
+        due.pending.waiting -= 1
+        if not due.pending.waiting:
+            self._settle(due.pending)
 
     def answered(self, pending: Pending, missing: Iterable[BrokerRef]) -> None:
         """Count a child or tree as answered, whether it answered or gave up. Sends the frame to each `missing` member
@@ -115,7 +115,7 @@ class Acknowledgements:
             else:
                 parts = [number for number, is_wanted in enumerate(wanted) if is_wanted]
                 hit("publication sent again to one member")
-                self._send(pending, body, Owed(pending, branch, parts), branch)
+                self._send(pending, body, DueAck(pending, branch, parts), branch)
         if not pending.waiting:
             self._settle(pending)
 
@@ -165,27 +165,27 @@ class Acknowledgements:
 
     def awaited(self) -> dict[str, BrokerRef]:
         """Return the brokers that owe an acknowledgement, by name. The caller must detect their failure."""
-        return {owed.child.name: owed.child for owed in self._owed.values()}
+        return {due.child.name: due.child for due in self._due.values()}
 
     # --- links that fail ----------------------------------------------------------------------------------------------
 
     def session_started(self, sender: BrokerRef) -> None:
         """Handle a new link session from `sender`: its answers on the previous session may be lost. Answers that are
         still due after `REPEAT` count as lost."""
-        if due := [token for token, owed in self._owed.items() if owed.child.name == sender.name]:
-            self._port.after(REPEAT, lambda: self._unanswered(due))
+        if tokens := [token for token, due in self._due.items() if due.child.name == sender.name]:
+            self._port.after(REPEAT, lambda: self._unanswered(tokens))
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle the loss of a link to `peer`: frames sent to it may be lost. Hands its slices to other brokers and
         tries the peer again later."""
-        self._unanswered([token for token, owed in self._owed.items() if owed.child.name == peer.name])
+        self._unanswered([token for token, due in self._due.items() if due.child.name == peer.name])
 
     def _unanswered(self, tokens: Iterable[int]) -> None:
         """Give up the answers that are still due for these tokens. Their slices are handed on without the child, which
         is tried again later."""
         for token in tokens:
-            if (owed := self._owed.pop(token, None)) is not None:
+            if (due := self._due.pop(token, None)) is not None:
                 hit("slice handed on without its child")
-                owed.pending.waiting -= 1
-                owed.pending.missing.append(owed.child)
-                self.expect_acknowledgement(owed.pending, divide(self._port.me, owed.slice, self._port.order))
+                due.pending.waiting -= 1
+                due.pending.missing.append(due.child)
+                self.expect_acknowledgement(due.pending, divide(self._port.me, due.slice, self._port.order))

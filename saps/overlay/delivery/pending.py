@@ -80,7 +80,7 @@ class Pending:
             done([counts[number] for number in parts])
 
 
-class Owed:
+class DueAck:
     """The answer due from one child: for publications of a pending frame, and for a slice."""
 
     __slots__ = ("child", "parts", "pending", "slice")

@@ -94,8 +94,8 @@ def test_brokers_come_and_go_and_links_fail_and_what_is_told_holds(network: Netw
     down: list[Link] = []
     before: dict[BrokerAddress, tuple[int, int]] = {}
     for _ in range(4):
-        act = data.draw(st.sampled_from(["wish", "link", "link", "up", "steps"]))
-        if act == "wish" or not before:
+        act = data.draw(st.sampled_from(["reach", "link", "link", "up", "steps"]))
+        if act == "reach" or not before:
             world.intent(EVERY_TOPIC, data.draw(chosen))
         elif act == "link" and world.truth.links:
             link = data.draw(st.sampled_from(world.truth.links))

@@ -94,7 +94,7 @@ class Pair:
     def hear(self, who: int) -> None:
         other = self.both[1 - who]
         if other.alive and not self.apart:
-            self.tell(who, Heard(other.leadership.word()))
+            self.tell(who, Heard(other.leadership.election()))
 
     def pass_(self, who: int, seconds: float) -> None:
         self.tell(who, Passed(seconds, 2 * len(self.reach[who]) >= len(self.switches), 0))

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from lab import Lab
-from saps.ofm.controller.leader_election import Post, Word
+from saps.ofm.controller.leader_election import ElectionState, Post
 from saps.ofm.northbound.driver.client import UnreachableError
 from saps.ofm.northbound.driver.pair import Failover, PeerClient
 from saps.ofm.northbound.schema import STANDBY, OfmRequest, OfmState, Status
@@ -72,18 +72,18 @@ async def leadership(clients: list[PeerClient]) -> int:
     """Which of them is master, once one is, and the other is ready to take its place or does not answer."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            words = [await glance(client) for client in clients]
-            posts = [word.post for word in words if word is not None]
-            same = len({(word.version, word.able) for word in words if word is not None}) == 1
+            states = [await glance(client) for client in clients]
+            posts = [state.post for state in states if state is not None]
+            same = len({(state.version, state.able) for state in states if state is not None}) == 1
             if posts.count(Post.MASTER) == 1 and same:
-                return [word is not None and word.post is Post.MASTER for word in words].index(True)
+                return [state is not None and state.post is Post.MASTER for state in states].index(True)
             await asyncio.sleep(0.05)
 
 
-async def glance(client: PeerClient) -> Word | None:
+async def glance(client: PeerClient) -> ElectionState | None:
     try:
         async with asyncio.timeout(1):
-            return await client.word()
+            return await client.election()
     except (UnreachableError, TimeoutError):
         return None
 

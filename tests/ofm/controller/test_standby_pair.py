@@ -89,7 +89,7 @@ class Both:
         posts: list[Post] = []
 
         async def true() -> bool:
-            posts[:] = [(await client.word()).post for client in self.clients]
+            posts[:] = [(await client.election()).post for client in self.clients]
             return sorted(posts) == [Post.MASTER, Post.STANDBY]
 
         await until(true)
@@ -127,7 +127,7 @@ async def test_one_answers_and_the_other_knows_all_that_it_knows(secured: Contro
             await both.northbounds[place].close()
 
             async def taken_over() -> bool:
-                return (await standby.word()).post is Post.MASTER
+                return (await standby.election()).post is Post.MASTER
 
             await until(taken_over)
             [state] = await northbound.list()

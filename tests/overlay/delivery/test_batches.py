@@ -18,7 +18,7 @@ from saps.local.batch import MOST, Batch
 from saps.messages import Message, Properties, Reached
 from saps.overlay.delivery.express import by_express
 from saps.overlay.delivery.outgoing import MOST_BYTES
-from saps.overlay.delivery.pending import Owed, Pending
+from saps.overlay.delivery.pending import DueAck, Pending
 from saps.overlay.delivery.publications import fault, give, prevs_of, properties_of, select, to_topic
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.frames.base import Frame, ProtocolError
@@ -393,12 +393,12 @@ def test_publications_that_are_being_made_up_for_somebody_are_confirmed_and_coun
 def test_an_answer_for_other_topics_than_were_asked_about_is_refused() -> None:
     child = BrokerRef("b", 1, "b:1", "c")
     pending = Pending(child, Publish(0, 0, 0, 1, False, [Part("a", 0), Part("b", 0)], [0, 1], [1, 2], [b"", b""]))
-    owed = Owed(pending, Branch(child, ()))
+    owed = DueAck(pending, Branch(child, ()))
     for reached in ([(1, 1)], [(1, 1)] * 3):
         with pytest.raises(ProtocolError):
             owed.answered(Ack(1, reached, []))
     owed.answered(Ack(1, [(1, 2), (1, 3)], [child]))
-    Owed(pending, Branch(child, ()), [1]).answered(Ack(1, [(4, 5)], []))
+    DueAck(pending, Branch(child, ()), [1]).answered(Ack(1, [(4, 5)], []))
     assert (pending.counts, pending.missing) == ([Reached(1, 2), Reached(5, 8)], [child])
 
 

@@ -22,7 +22,7 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.publish_cut import received_properties
 from saps.frontend.mqtt.codec.reasons import CONNACK_REASONS, RETURN_CODES_311, MqttError, ProtocolError, Reason
-from saps.frontend.mqtt.connection.asking import Asking
+from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.frontend.mqtt.session.session import FOREVER, LastWill
 from saps.mesh import Arrival
 from saps.messages import Message
@@ -187,14 +187,14 @@ class Opening:
         greeting = Greeting(
             client_id, expiry, will, rights, _answer(connection, packet, client_id, expiry, self._proof)
         )
-        self._check_will(packet, greeting, Asking(frontend.timers, frontend.clock, "publish"))
+        self._check_will(packet, greeting, PermissionRequest(frontend.timers, frontend.clock, "publish"))
 
     def _authorise(self, client_id: str) -> Rights | None:
         connection = self._connection
         session = connection.frontend.sessions.get(client_id)
         return connection.authorizer.authorise(client_id, connection.user if session is None else session.user)
 
-    def _check_will(self, packet: Connect, greeting: Greeting, asking: Asking) -> None:
+    def _check_will(self, packet: Connect, greeting: Greeting, permission: PermissionRequest) -> None:
         """Go on with the session if the client may publish its will, or wait for the decision.
 
         Raises `ProtocolError` if the client may not publish the will.
@@ -202,11 +202,11 @@ class Opening:
         will, rights = greeting.will, greeting.rights
 
         def check_again() -> None:
-            self._check_will(packet, greeting._replace(rights=self._authorise(greeting.client_id)), asking)
+            self._check_will(packet, greeting._replace(rights=self._authorise(greeting.client_id)), permission)
 
         if will is not None and rights is not None:
             topic = will.message.topic
-            if rights.asker is not None and not asking.settled(
+            if rights.asker is not None and not permission.settled(
                 rights.asker, [topic], lambda: self._go_on(packet.version, check_again)
             ):
                 self._wait()

@@ -13,9 +13,9 @@ from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.publish_cut import Cut, Cutter
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
 from saps.frontend.mqtt.common import Common
-from saps.frontend.mqtt.connection.asking import Asking
 from saps.frontend.mqtt.connection.flow_control import FlowControl
 from saps.frontend.mqtt.connection.outbound import Outbound
+from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.local.batch import MOST, Batch
 from saps.local.hub import NOT_PUBLISHED
@@ -32,7 +32,7 @@ _HEADS = {1: 0x40, 2: 0x50}
 class PublishHandler:
     """Publishes for one client, and acknowledges its publications."""
 
-    __slots__ = ("_asking", "_authorizer", "_common", "_cutter", "_flow", "_outbound", "_waiting", "begun")
+    __slots__ = ("_authorizer", "_common", "_cutter", "_flow", "_outbound", "_permission", "_waiting", "begun")
 
     def __init__(self, common: Common, outbound: Outbound, flow: FlowControl, authorizer: Authorizer) -> None:
         self._common = common
@@ -40,7 +40,7 @@ class PublishHandler:
         self._flow = flow
         self._authorizer = authorizer
         self._cutter: Cutter | None = None
-        self._asking: Asking | None = None
+        self._permission: PermissionRequest | None = None
         """Settles the rights to each topic, if the client's rights have an asker."""
         self._waiting: Cut | None = None
         """Publications that wait for their rights. Their end is relative to their beginning."""
@@ -49,8 +49,8 @@ class PublishHandler:
 
     def stop(self) -> None:
         """Ask no more about rights. Call this when the connection ends; the mesh may still confirm publications."""
-        if self._asking is not None:
-            self._asking.stop()
+        if self._permission is not None:
+            self._permission.stop()
 
     def handle(self, session: Session, data: bytes, pos: int) -> int:
         """Publish the packets from the PUBLISH at `pos` on that form one batch, as many as fit at once.
@@ -80,16 +80,16 @@ class PublishHandler:
         Returns None until then, and the client is not read. The cut publications are kept meanwhile: to cut them again
         would apply their topic aliases twice.
         """
-        asking, flow = self._asking, self._flow
-        if asking is None:
-            asking = self._asking = Asking(self._common.timers, self._common.clock, "publish")
+        permission, flow = self._permission, self._flow
+        if permission is None:
+            permission = self._permission = PermissionRequest(self._common.timers, self._common.clock, "publish")
         cut = self._waiting
         if cut is None:
             cut = cutter.cut(data, pos, most)
             if cut is None:
                 return None
             cut = cut[0], cut[1], cut[2] - pos
-        if not asking.settled(asker, cut[0].topics, flow.finished):
+        if not permission.settled(asker, cut[0].topics, flow.finished):
             self._waiting, flow.busy = cut, True
             return None
         self._waiting = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from saps.frontend.mqtt.codec.packets import V5, Suback, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import SUBACK_FAILURE_311, Reason
-from saps.frontend.mqtt.connection.asking import Asking
+from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.messages import Subscription
 from saps.topics import shared
 
@@ -45,7 +45,7 @@ class Grants:
         self._under_way = 0
         self._complete = False
         """Whether all slices have begun."""
-        self._asking = Asking(frontend.timers, frontend.clock, "subscribe")
+        self._permission = PermissionRequest(frontend.timers, frontend.clock, "subscribe")
         self._scheduled = True
         """Whether a slice runs or has a timer. Otherwise the next slice waits for filters under way."""
 
@@ -96,7 +96,7 @@ class Grants:
         rights = self._session.rights
         if rights is None or rights.asker is None:
             return True
-        return self._asking.settled(rights.asker, [_wanted(each) for each in entries], partial(self._slice, 0.0))
+        return self._permission.settled(rights.asker, [_wanted(each) for each in entries], partial(self._slice, 0.0))
 
     def _refusal(self, entry: SubscribeEntry) -> int | None:
         limits, subscriptions = self._frontend.limits, self._session.subscriptions

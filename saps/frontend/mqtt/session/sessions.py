@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from saps.agents.user import Rights
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.asking import Asking
+from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import Timer
@@ -197,13 +197,15 @@ class Sessions(dict[str, Session]):
         will = session.will
         self.void_will(session)
         if will is not None:
-            self._publish_permitted(session, Asking(self._common.timers, self._common.clock, "publish"), will.message)
+            self._publish_permitted(
+                session, PermissionRequest(self._common.timers, self._common.clock, "publish"), will.message
+            )
 
-    def _publish_permitted(self, session: Session, asking: Asking, message: Message) -> None:
+    def _publish_permitted(self, session: Session, permission: PermissionRequest, message: Message) -> None:
         """Publish a message in the name of a session, once its rights are settled. The session may have ended."""
         asker = None if session.rights is None else session.rights.asker
-        if asker is None or asking.settled(
-            asker, [message.topic], partial(self._publish_permitted, session, asking, message)
+        if asker is None or permission.settled(
+            asker, [message.topic], partial(self._publish_permitted, session, permission, message)
         ):
             session.publisher.published += 1
             session.hub.publish(Batch.of(message), session)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from saps.ofm.controller.driver.leader_seat import LeaderSeat
+from saps.ofm.controller.driver.master_proxy import MasterProxy
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.leader_election import (
     Claim,
     Effect,
+    ElectionState,
     Event,
     Granted,
     Heard,
@@ -28,7 +29,6 @@ from saps.ofm.controller.leader_election import (
     Post,
     Retire,
     Serve,
-    Word,
 )
 from saps.ofm.controller.saved import Replica
 from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
@@ -60,7 +60,7 @@ LEAP = 1 << 20
 version may be used twice."""
 
 
-class PairedController(LeaderSeat):
+class PairedController(MasterProxy):
     """One controller of two, from `start` to `close`. (Also a `server.Roles`, and the northbound's `OfPair`.)"""
 
     def __init__(
@@ -199,28 +199,28 @@ class PairedController(LeaderSeat):
         """Listen to the peer all the time, and fetch its state whenever that has changed."""
         known = ("", -1)
         while True:
-            word = await self._ask_peer(*known, self._takeover / 4)
-            if word is None:
+            state = await self._ask_peer(*known, self._takeover / 4)
+            if state is None:
                 await asyncio.sleep(AGAIN)
-            elif word.post is Post.MASTER and known != (word.run, word.revision) and self.service is None:
-                known = (word.run, word.revision) if await self._fetch() else known
+            elif state.post is Post.MASTER and known != (state.run, state.revision) and self.service is None:
+                known = (state.run, state.revision) if await self._fetch() else known
             else:
-                known = (word.run, word.revision)
+                known = (state.run, state.revision)
 
-    async def _ask_peer(self, run: str = "", revision: int = -1, wait: float = 0.0) -> Word | None:
+    async def _ask_peer(self, run: str = "", revision: int = -1, wait: float = 0.0) -> ElectionState | None:
         try:
             async with asyncio.timeout(wait + self._takeover / 4):
-                word = await self._peer.word(run, revision, wait)
+                state = await self._peer.election(run, revision, wait)
         except (UnreachableError, NorthboundError, TimeoutError) as error:
             if not self._silent:
                 logger.warning("no answer from the peer: %s", error or type(error).__name__)
             self._silent = True
             return None
         if self._silent:
-            logger.warning("the peer answers: it is %s", word.post)
+            logger.warning("the peer answers: it is %s", state.post)
         self._silent = False
-        self._handle(Heard(word))
-        return word
+        self._handle(Heard(state))
+        return state
 
     async def _fetch(self) -> bool:
         """Fetch the peer's state. Return whether it came."""
@@ -261,7 +261,7 @@ class PairedController(LeaderSeat):
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def word(self, run: str, revision: int, wait: float) -> Word:
+    async def election(self, run: str, revision: int, wait: float) -> ElectionState:
         """See `northbound.server.OfPair`."""
         try:
             async with asyncio.timeout(wait):
@@ -269,10 +269,10 @@ class PairedController(LeaderSeat):
                     await self._changed.wait()
         except TimeoutError:
             pass
-        word = self.leadership.word(self._revision)
-        if self.service is None and word.post is Post.MASTER:  # not yet ready to be asked
-            return msgspec.structs.replace(word, post=Post.CLAIMING)
-        return word
+        state = self.leadership.election(self._revision)
+        if self.service is None and state.post is Post.MASTER:  # not yet ready to be asked
+            return msgspec.structs.replace(state, post=Post.CLAIMING)
+        return state
 
     def saved(self) -> bytes:
         """See `northbound.server.OfPair`."""
@@ -281,7 +281,7 @@ class PairedController(LeaderSeat):
     # ---- what the switches and the northbound want to know
 
     async def make_sure(self) -> None:
-        """See `LeaderSeat`."""
+        """See `MasterProxy`."""
         if asyncio.get_running_loop().time() - self._checked > FRESH:
             await asyncio.gather(self._check(), self._ask_peer())
 

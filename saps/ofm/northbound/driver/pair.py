@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from saps.ofm.controller.leader_election import Post, Word
+from saps.ofm.controller.leader_election import ElectionState, Post
 from saps.ofm.network.topology import Topology
 from saps.ofm.northbound.driver.client import Budgets, Client, NorthboundError, Ports, States, UnreachableError, follow
 from saps.ofm.northbound.schema import Changes, OfmRequest, OfmState, OfmStats
@@ -33,15 +33,15 @@ T = TypeVar("T")
 class PeerClient(Client):
     """A client of a controller that may be one of two."""
 
-    async def word(self, run: str = "", revision: int = 0, wait: float = 0.0) -> Word:
+    async def election(self, run: str = "", revision: int = 0, wait: float = 0.0) -> ElectionState:
         """Return the controller's role once its state differs from that revision of that run, but after at most `wait`
         seconds. Raises `NorthboundError` and `UnreachableError`; with status 404 if the controller is not one of a
         pair."""
-        return await self._call("GET", f"{PATH}?run={run}&after={revision}", Word, wait=wait)
+        return await self._call("GET", f"{PATH}?run={run}&after={revision}", ElectionState, wait=wait)
 
     async def saved(self) -> bytes:
         """Return the controller's state as in a state file, empty if it has none yet. Raises the same errors as
-        `word`."""
+        `election`."""
         found = bytes(await self._call("GET", STATE_PATH, msgspec.Raw))
         return b"" if found == b"null" else found
 
@@ -140,8 +140,8 @@ class Failover:
             done, waiting = await asyncio.wait(
                 waiting, timeout=LINGER if masters else None, return_when=asyncio.FIRST_COMPLETED
             )
-            words = ((each.result(), asking[each]) for each in done)
-            masters += [(word.generation, client) for word, client in words if word and word.post is Post.MASTER]
+            states = ((each.result(), asking[each]) for each in done)
+            masters += [(state.generation, client) for state, client in states if state and state.post is Post.MASTER]
             if not done:
                 break
         for each in waiting:
@@ -158,13 +158,13 @@ def northbound(urls: Sequence[str], token: str | None, tls: ssl.SSLContext | Non
     return clients[0] if len(clients) == 1 else Failover(clients)
 
 
-async def _glance(client: PeerClient) -> Word | None:
+async def _glance(client: PeerClient) -> ElectionState | None:
     """Return the role that a controller states, or None without an answer. A controller without a pair counts as
     master."""
     try:
         async with asyncio.timeout(GLANCE):
-            return await client.word()
+            return await client.election()
     except NorthboundError as error:
-        return Word(run="", post=Post.MASTER) if error.problem.status == 404 else None
+        return ElectionState(run="", post=Post.MASTER) if error.problem.status == 404 else None
     except (UnreachableError, TimeoutError):
         return None

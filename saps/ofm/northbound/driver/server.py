@@ -17,7 +17,7 @@ from aiohttp import hdrs, web
 from saps.frontend.mqtt.access.origin import is_loopback
 from saps.frontend.web.http.metrics import Metrics, Sample
 from saps.ofm.controller.events import Intent
-from saps.ofm.controller.leader_election import Word
+from saps.ofm.controller.leader_election import ElectionState
 from saps.ofm.northbound.driver.metrics import samples
 from saps.ofm.northbound.driver.pair import PATH, STATE_PATH
 from saps.ofm.northbound.openapi import document
@@ -74,7 +74,7 @@ class OfPair(Protocol):
     """The interface of one controller of a pair, for the other one and for clients that look for the master
     (`pair.PeerClient`)."""
 
-    async def word(self, run: str, revision: int, wait: float) -> Word: ...
+    async def election(self, run: str, revision: int, wait: float) -> ElectionState: ...
     def saved(self) -> bytes: ...
 
 
@@ -285,7 +285,7 @@ def _wait(request: web.Request) -> float:
 
 
 async def _word(pair: OfPair, request: web.Request) -> web.Response:
-    return _answer(await pair.word(request.query.get("run", ""), _after(request), _wait(request)))
+    return _answer(await pair.election(request.query.get("run", ""), _after(request), _wait(request)))
 
 
 async def _saved(pair: OfPair, _request: web.Request) -> web.Response:

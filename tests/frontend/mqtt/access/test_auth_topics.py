@@ -32,7 +32,7 @@ from saps.frontend.mqtt.codec.packets import (
 )
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.connection.asking import AT_ONCE
+from saps.frontend.mqtt.connection.permission import AT_ONCE
 from saps.frontend.mqtt.limits import Limits
 from saps.messages import Message, Subscription
 from tests.frontend.mqtt.access.guarded import GuardedClient
@@ -258,7 +258,7 @@ def test_without_the_setting_nothing_is_made_for_it() -> None:
     client = bench.login("c", "ann")
     client.publish("a", b"1", 1, 1)
     assert client.take() == [puback(1, NOBODY)]
-    assert (bench.asked, client.connection.publishes._asking) == ([], None)
+    assert (bench.asked, client.connection.publishes._permission) == ([], None)
 
 
 events = st.lists(

@@ -14,7 +14,7 @@ AGAIN = 0.05
 """Seconds until the next attempt at a question that the asker had no room for."""
 
 
-class Asking:
+class PermissionRequest:
     """Settles the rights for a client's requests, one request at a time.
 
     The caller calls `settled` with the topics of a request. If that returns False, the caller calls `settled` again

@@ -1,7 +1,7 @@
-"""Stands in for a controller at work, which may be absent: both ends of the driver of a pair (asyncio).
+"""Passes requests of OFGate and events of switches on to the controller's service while this controller is master
+(asyncio).
 
-Without one, requests of OFGate are refused, even reading ones, since the answers would be outdated. Events of switches
-are ignored.
+A standby refuses all requests, even reading ones, since its answers would be outdated. It ignores events of switches.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from saps.ofm.openflow.values import PacketIn, PortStatus, Role
 T = TypeVar("T")
 
 
-class LeaderSeat:
-    """The seat of a controller at work; subclasses fill it. (A `server.Listener`, and the northbound's `Asked`.)"""
+class MasterProxy:
+    """Passes requests and events on to `service`, which subclasses set. (A `server.Listener`, and the northbound's
+    `Asked`.)"""
 
     def __init__(self) -> None:
         self.service: ControllerService | None = None
