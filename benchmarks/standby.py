@@ -30,7 +30,7 @@ from benchmarks.machine import this_machine
 from benchmarks.section import update_page
 from lab import Lab, LabError, obstacle
 from lab.programs import CONTROLLERS, MQTT, Mesh
-from saps.ofm.controller.leader_election import Post, Word
+from saps.ofm.controller.leader_election import ElectionState, Post
 from saps.ofm.northbound.driver.client import AddrInfo, NorthboundError, UnreachableError
 from saps.ofm.northbound.driver.pair import PeerClient
 
@@ -110,20 +110,20 @@ class Scene:
         self.lab, self.mesh = lab, mesh
         self._token = mesh.token.read_text().strip()
 
-    def words(self) -> list[Word | None]:
+    def words(self) -> list[ElectionState | None]:
         """What the two say."""
         return asyncio.run(self._words())
 
-    async def _words(self) -> list[Word | None]:
+    async def _words(self) -> list[ElectionState | None]:
         return await asyncio.gather(*(self._word(url) for url in self.mesh.northbounds))
 
-    async def _word(self, url: str) -> Word | None:
+    async def _word(self, url: str) -> ElectionState | None:
         def inside(info: AddrInfo) -> socket.socket:
             return self.lab.switches.socket(info[0], info[1], info[2])
 
         try:
             async with PeerClient(url, token=self._token, sockets=inside) as client, asyncio.timeout(GLANCE):
-                return await client.word()
+                return await client.election()
         except (UnreachableError, NorthboundError, TimeoutError):
             return None
 

@@ -21,7 +21,7 @@ class Asker(Protocol):
     """A source of a client's rights that must be asked topic by topic. The client's rights allow only what `settle` has
     noted."""
 
-    patience: float
+    timeout: float
     """Longest time in seconds that a question may wait until it can be asked."""
 
     def known(self, action: Action, topic: str) -> bool | None:

@@ -80,7 +80,7 @@ class Entrance:
         """`links` must be listening. Until `join` only probes are answered."""
         self._links = links
         self._loop = asyncio.get_running_loop()
-        self._patience = settings.overlay.join_timeout
+        self._timeout = settings.overlay.join_timeout
         self._work: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._members = Members(settings.storage.file)
@@ -91,7 +91,7 @@ class Entrance:
         places = {a: name for a, name in self._members.read().items() if name != settings.name}
         self._former = dict(places)
         places |= {str(address): "" for address in settings.join}
-        self._start = Start(links.side.me, places, self, self._patience)
+        self._start = Start(links.side.me, places, self, self._timeout)
         links.side.start = self._start
 
     async def decide(self) -> BrokerRef | None:
@@ -108,7 +108,7 @@ class Entrance:
         Raises `SettingError` as `decide` does."""
         self._mesh = mesh
         self._links.side.hidden = False
-        self.after(self._patience, self._start.again)
+        self.after(self._timeout, self._start.again)
         await self._unless_refused(asyncio.ensure_future(mesh.join(contact, set(self._former.values()))))
         self._start.joined()
         self.after(STARTING, self._former.clear)
@@ -155,7 +155,7 @@ class Entrance:
         mesh = self._mesh
         if mesh is not None:  # the contact before has not let this broker in
             mesh.act(lambda: mesh.node.redirect(contact))
-            self.after(self._patience, self._start.again)
+            self.after(self._timeout, self._start.again)
         elif contact is not None:
             self._do(self._take_name(contact))
         else:

@@ -16,7 +16,7 @@ from saps.messages import BROKER_BITS, stamp_in
 
 TOMBSTONE = 60.0
 """Seconds for which the deletion of a retained message is remembered."""
-PATIENCE = 3.0
+LOST_AFTER = 3.0
 """Most seconds for which a retained message may be on its way here as a publication."""
 MAX_GIVEN = 4096
 """Most remembered retained messages that were sent to new subscribers and may also come as publications."""
@@ -84,9 +84,9 @@ class RetainedMessages:
         return found
 
     def _moment(self, retained: Retained, now: float) -> int:
-        """Return when a message was delivered as a publication. One that has not come within `PATIENCE` was lost."""
+        """Return when a message was delivered as a publication. One that has not come within `LOST_AFTER` was lost."""
         topic = retained.batch.topic
-        if retained.moment == COMING and now - self._coming.get(topic, -PATIENCE) >= PATIENCE:
+        if retained.moment == COMING and now - self._coming.get(topic, -LOST_AFTER) >= LOST_AFTER:
             retained.moment = NEVER
             self._coming.pop(topic, None)
         return retained.moment

@@ -107,13 +107,13 @@ class OverlayNode:
         self._fill_tables()
 
     def _sessions(
-        self, calls: RangeCalls, stamps: StampClock, patience: float, copies: int
+        self, calls: RangeCalls, stamps: StampClock, timeout: float, copies: int
     ) -> tuple[Sessions, Replicas]:
         port, delivery = self.port, self.delivery
         directory = Directory(port, self.graph, calls)
         settings = port.detector.settings
         sessions = Sessions(
-            port, calls, directory, stamps.later, lambda: self.joined, self._alone, patience,
+            port, calls, directory, stamps.later, lambda: self.joined, self._alone, timeout,
             settings.suspect_after - settings.heartbeat, copies,
         )  # fmt: skip
         sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting)

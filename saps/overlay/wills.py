@@ -37,7 +37,7 @@ LOOK = 5.0
 class _Ward:
     """The wills of another broker."""
 
-    __slots__ = ("guardians", "orphaned", "patience", "wills")
+    __slots__ = ("guardians", "least_delay", "orphaned", "wills")
 
     def __init__(self) -> None:
         self.guardians: list[BrokerRef] = []
@@ -46,7 +46,7 @@ class _Ward:
         """The broker's wills by client."""
         self.orphaned = False
         """Whether the broker has died or left."""
-        self.patience = 0.0
+        self.least_delay = 0.0
         """Shortest delay of its wills, in seconds."""
 
 
@@ -169,10 +169,10 @@ class Wills:
         """Handle the Leave of a broker. Its clients get `LEFT` seconds to connect elsewhere."""
         self._gone(broker, LEFT)
 
-    def _gone(self, broker: BrokerRef, patience: float) -> None:
+    def _gone(self, broker: BrokerRef, least_delay: float) -> None:
         ward = self._wards.get(broker)
         if ward is not None and not ward.orphaned:
-            ward.orphaned, ward.patience = True, patience
+            ward.orphaned, ward.least_delay = True, least_delay
             self._mourn(broker, ward)
         for other, orphans in list(self._wards.items()):
             if orphans.orphaned and broker in orphans.guardians:
@@ -186,7 +186,7 @@ class Wills:
             return
         by_delay: dict[float, list[Will]] = {}
         for will in ward.wills.values():
-            by_delay.setdefault(max(will.delay, ward.patience), []).append(will)
+            by_delay.setdefault(max(will.delay, ward.least_delay), []).append(will)
         for delay, wills in by_delay.items():
             self._port.after(delay, lambda wills=wills: self._ask(broker, ward, wills))  # type: ignore[misc]
 

@@ -145,7 +145,7 @@ class Replicated(Roams):
         node.replicas.when_stored = commits.then
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
-        node.sessions.patience = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
+        node.sessions.timeout = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take

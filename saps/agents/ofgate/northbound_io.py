@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 AGAIN = 1.0
 """Delay in seconds until an unreachable controller is asked for its changes again."""
 WAIT = 2.0
-"""Time in seconds after which the controller must answer, even if it is still at work. Less than OFGate's patience."""
+"""Time in seconds after which the controller must answer, even if it is still at work. Less than OFGate's timeout."""
 
 T = TypeVar("T")
 Act = Callable[[Callable[[], None]], None]

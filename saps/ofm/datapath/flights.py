@@ -17,7 +17,7 @@ LONGEST = 2.0
 """Longest round trip in seconds. A later answer counts as lost."""
 REORDERED = 3
 """Datagrams sent later that must be back before a missing one counts as lost (RFC 5681, section 3.2)."""
-PATIENCE = 1.25
+OVERDUE = 1.25
 """Round trips that a datagram must be out before `REORDERED` applies: later ones may only have overtaken it (RFC 8985,
 section 6.2)."""
 SPAN = 0.5
@@ -134,7 +134,7 @@ class Flights:
     def overtaken(self, now: float, newest: int) -> Iterator[Flight]:
         """Remove and yield the datagrams that are lost because later ones are back. `newest` is the serial of the last
         datagram sent."""
-        recent = now - PATIENCE * self.round_trip.mean
+        recent = now - OVERDUE * self.round_trip.mean
         while self._out:
             serial, flight = next(iter(self._out.items()))
             if serial > self.latest - REORDERED or flight.sent > recent:

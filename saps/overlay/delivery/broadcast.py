@@ -14,7 +14,7 @@ from saps.overlay.port import Handlers, Port
 from saps.overlay.ring.keys import BrokerRef
 
 SHARE = 0.7
-"""Fraction of its own patience that a broker leaves to its children: their replies must be in before its own is due."""
+"""Fraction of its own timeout that a broker leaves to its children: their replies must be in before its own is due."""
 
 Missing = Callable[[list[BrokerRef]], None]
 
@@ -43,15 +43,15 @@ class Broadcaster:
         self.sent = 0
         """`Tell` frames sent or passed on since the start."""
 
-    def tell(self, brokers: Iterable[BrokerRef], body: GroupKeys, patience: float, done: Missing) -> None:
+    def tell(self, brokers: Iterable[BrokerRef], body: GroupKeys, timeout: float, done: Missing) -> None:
         """Broadcast `body` to the brokers. Calls `done` once with the brokers that did not accept it, or did not answer
-        within `patience` seconds."""
+        within `timeout` seconds."""
         waiting = _Waiting(done)
         wanted = set(brokers)
         if self._port.me in wanted and not self.take(body):
             waiting.missing.append(self._port.me)
         others = wanted - {self._port.me}
-        self._pass_on(waiting, by_place(others, self._port.order), body, patience)
+        self._pass_on(waiting, by_place(others, self._port.order), body, timeout)
 
     @property
     def handlers(self) -> Handlers:
@@ -62,19 +62,19 @@ class Broadcaster:
         if not self.take(frame.body):
             waiting.missing.append(self._port.me)
         if frame.body.leaf is None:
-            self._pass_on(waiting, frame.slice, frame.body, SHARE * frame.patience)
+            self._pass_on(waiting, frame.slice, frame.body, SHARE * frame.timeout)
         else:
             waiting.done(waiting.missing)
 
-    def _pass_on(self, waiting: _Waiting, slice: Sequence[BrokerRef], body: GroupKeys, patience: float) -> None:
+    def _pass_on(self, waiting: _Waiting, slice: Sequence[BrokerRef], body: GroupKeys, timeout: float) -> None:
         for branch in divide(self._port.me, slice, self._port.order):
             self._tokens += 1
             waiting.parts[self._tokens] = [branch.child, *branch.slice]
             self._waiting[self._tokens] = waiting
             self.sent += 1
-            self._port.send(branch.child, Tell(self._tokens, patience, list(branch.slice), body))
+            self._port.send(branch.child, Tell(self._tokens, timeout, list(branch.slice), body))
         if waiting.parts:
-            self._port.after(patience, lambda: self._give_up(waiting))
+            self._port.after(timeout, lambda: self._give_up(waiting))
         else:
             waiting.done(waiting.missing)
 

@@ -25,7 +25,7 @@ from saps.overlay.ring.keys import BrokerRef
 
 ASK_AFTER = 0.1
 """Seconds that a publication is held before the origin is asked for its predecessor, and between two requests."""
-PATIENCE = 1.0
+OVERDUE = 1.0
 """Seconds for which a predecessor that the origin cannot repeat may still be on its way. A shorter time lets QoS 0
 traffic flow again sooner after a loss, but it must exceed the delay of the slowest path."""
 GIVE_UP = 3.0
@@ -235,7 +235,7 @@ class Inbox:
         sequence.confirm(seq)
         if seq <= sequence.last:
             return
-        if self._port.now - sequence.noticed >= PATIENCE:
+        if self._port.now - sequence.noticed >= OVERDUE:
             self.given_up += 1
             sequence.last = seq
             self._drain(origin, topic, sequence)

@@ -174,7 +174,7 @@ class Tell(Frame, tag=50):
     """Take these keys, and pass them on to the brokers of the slice."""
 
     token: Number
-    patience: Seconds
+    timeout: Seconds
     """Time within which I want the reply (`Told`), in seconds."""
     slice: list[BrokerRef]
     body: GroupKeys

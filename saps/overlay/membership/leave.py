@@ -111,10 +111,10 @@ class Leaving:
 
         # Keys that all leave at once wait for each other, round the ring. Own ones that are all of it concern nobody
         # else; where others leave, too, the repair is left to those that stay.
-        patience = 0.0 if self._graph.alone else LEAVE_KEYS_AT_MOST
+        limit = 0.0 if self._graph.alone else LEAVE_KEYS_AT_MOST
         for key in keys:
             self._graph.remove(key, one_done)
-        self._port.after(patience, self._part)
+        self._port.after(limit, self._part)
 
     def _part(self) -> None:
         if self._eviction:

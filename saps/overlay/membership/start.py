@@ -4,7 +4,7 @@ The broker listens first. Then it repeatedly probes every address it knows (`joi
 
 1. A broker that is in a mesh says so, and is joined.
 2. Of brokers that are all starting, the one with the smallest name begins a mesh: when every address has answered, or
-   `patience` seconds after the first of them started. The others wait for it and join.
+   `timeout` seconds after the first of them started. The others wait for it and join.
 3. A probe makes two brokers known to each other, so at most one of two can decide: it knows the other one, or the other
    hears of its decision. A broker that probes but cannot be reached from here counts only for a moment.
 4. In the mesh the broker goes on probing addresses without a known member. Two meshes that began apart are thus merged
@@ -34,7 +34,7 @@ BUSY = 10.0
 """Seconds for which the answer of a broker that has decided counts: it may be reading a large store. A longer time
 delays the others if it hangs."""
 AT_MOST = 4
-"""Multiple of `patience` after which a broker no longer waits for others that do not begin: they hang, or are
+"""Multiple of `timeout` after which a broker no longer waits for others that do not begin: they hang, or are
 hostile."""
 ONE_WAY = 3
 """Failed probes after which an address does not count: its broker is gone or cannot be reached from here."""
@@ -113,13 +113,13 @@ class _Place:
 class Start:
     """The start of one broker, and its search for other parts of the mesh afterwards."""
 
-    def __init__(self, me: BrokerRef, places: Mapping[str, str], world: World, patience: float) -> None:
-        """`places` maps addresses to the name of the expected broker, empty for any. `patience`: seconds to wait for
+    def __init__(self, me: BrokerRef, places: Mapping[str, str], world: World, timeout: float) -> None:
+        """`places` maps addresses to the name of the expected broker, empty for any. `timeout`: seconds to wait for
         brokers that do not answer."""
         self.me = me
         self.stage = Stage.STARTING
         self._world = world
-        self._patience = patience
+        self._timeout = timeout
         self._began = world.now
         self._denied = ""
         """Why the mesh that was found refused this broker; empty if it did not."""
@@ -232,13 +232,13 @@ class Start:
         others = [place for place in self._places.values() if place.there is None or place.there.broker != self.me]
         present = [there for place in others if (there := self._present(place)) is not None]
         members = [there.broker for there in present if there.stage == Stage.MEMBER]
-        late = max([self._waited(), *(there.waited for there in present)]) >= self._patience
+        late = max([self._waited(), *(there.waited for there in present)]) >= self._timeout
         if late and (self._denied if members else self._refused(others, bool(present))):
             self.close()
             self._world.refused()
         elif members:
             self._decide(members[0])
-        elif self._waited() < AT_MOST * self._patience and any(
+        elif self._waited() < AT_MOST * self._timeout and any(
             there.stage == Stage.DECIDED or there.broker.name < self.me.name for there in present
         ):
             return  # that one begins, or knows who does

@@ -51,14 +51,14 @@ class Outcome(NamedTuple):
 class Call:
     """A call made by this broker."""
 
-    __slots__ = ("attempts", "body", "done", "gathering", "over", "part", "patience", "pause", "range")
+    __slots__ = ("attempts", "body", "done", "gathering", "over", "part", "pause", "range", "timeout")
 
     def __init__(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
         self.range = wanted
         self.body = body
         self.done = done
         self.attempts = attempts
-        self.patience = ATTEMPT
+        self.timeout = ATTEMPT
         self.pause = PAUSE
         self.part = 0
         """Number of the current attempt."""
@@ -107,15 +107,15 @@ class RangeCalls:
         body: Body,
         done: Callable[[Outcome], None],
         attempts: int | None = None,
-        patience: float = ATTEMPT,
+        timeout: float = ATTEMPT,
     ) -> Call:
         """Run `body` at every node in `wanted`.
 
         `done` gets the first complete outcome, or the last incomplete one after so many `attempts` (None: no limit).
-        Without a limit an outcome counts as complete only while no crash is being repaired. `patience`: seconds that
+        Without a limit an outcome counts as complete only while no crash is being repaired. `timeout`: seconds that
         the first attempt waits."""
         call = Call(wanted, body, done, -1 if attempts is None else attempts)
-        call.patience = patience
+        call.timeout = timeout
         self._attempt(call)
         return call
 
@@ -166,8 +166,8 @@ class RangeCalls:
         low, high = caller.range
         self._locate(Locate(0, None, self._port.me, part, low, high, caller.body))
         if part in self._callers:
-            self._port.after(caller.patience, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
-            caller.patience = min(2 * caller.patience, LONGEST_ATTEMPT)
+            self._port.after(caller.timeout, lambda: self._answer(Gathered(part, [], complete=False, depth=0)))
+            caller.timeout = min(2 * caller.timeout, LONGEST_ATTEMPT)
 
     def _late(self, call: Call) -> None:
         """End a call to known nodes that have not all answered in time."""

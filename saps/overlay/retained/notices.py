@@ -44,7 +44,7 @@ class _RequestHandler(Generic[Q]):
 class _Telling:
     """A claim under way."""
 
-    __slots__ = ("begun", "body", "done", "holders", "patience", "pause", "tried")
+    __slots__ = ("begun", "body", "done", "holders", "pause", "timeout", "tried")
 
     def __init__(
         self, body: Claim, holders: dict[str, BrokerRef], begun: float, done: Callable[[Outcome], None]
@@ -55,7 +55,7 @@ class _Telling:
         self.done = done
         self.tried: Names = frozenset()
         """The holders that the claim went to directly in the last attempt, which did not suffice."""
-        self.pause, self.patience = PAUSE, ATTEMPT
+        self.pause, self.timeout = PAUSE, ATTEMPT
 
 
 class Notices(Generic[Q]):
@@ -189,11 +189,11 @@ class Notices(Generic[Q]):
             else:
                 self._port.after(telling.pause, lambda: self._call(telling))
                 telling.pause = min(2 * telling.pause, AT_ONCE)
-                if self._port.now - asked >= telling.patience:
-                    telling.patience = min(2 * telling.patience, LONGEST_ATTEMPT)
+                if self._port.now - asked >= telling.timeout:
+                    telling.timeout = min(2 * telling.timeout, LONGEST_ATTEMPT)
 
         self.searched += 1
-        self._calls.call(shelf(telling.body.partition), telling.body, found, 1, telling.patience)
+        self._calls.call(shelf(telling.body.partition), telling.body, found, 1, telling.timeout)
 
     def _agreed(self, outcome: Outcome, asked: Names) -> bool:
         """Return whether all holders that were `asked` have answered and name no others, and one of them knows the

@@ -30,7 +30,7 @@ from saps.overlay.ring.keys import ALL_PARTITIONS, BrokerRef, Range, partition_r
 from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
 
-PATIENCE = 3.0
+LOST_AFTER = 3.0
 """Seconds after which a publication that has not come counts as lost."""
 AT_ONCE = 1000
 """Most retained messages in one broker's answer to a call for all partitions. If there are more, each partition is
@@ -304,7 +304,7 @@ class RetainedPublisher:
         """Return whether a record's publication is owed to this broker and may be under way."""
         topic, origin = record.message.topic, record.origin
         return (
-            self._wall() - seconds(stamp_of(record.message)) < PATIENCE
+            self._wall() - seconds(stamp_of(record.message)) < LOST_AFTER
             and not self._port.lost(origin)
             and self._subscriptions.promised(topic, (origin.name, origin.incarnation), record.seq)
             and self._inbox.delivered(origin, topic) < record.seq

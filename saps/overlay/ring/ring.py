@@ -20,7 +20,7 @@ from saps.overlay.ring.levels import Levels
 from saps.overlay.ring.routing import Done, Node, Routing, State
 from saps.overlay.ring.unanswered import Unanswered
 
-PATIENCE = 4
+ATTEMPTS = 4
 """Repetitions for which a joining node waits for the answer that names its right neighbour."""
 TOUCHED = 4096
 """Most remembered changes of right links; only the simulator reads them."""
@@ -224,7 +224,7 @@ class Ring(Routing, ABC):
             # A repeated insertion came after the removal.
             self._port.send(sender, Unlink(0, None, frame.ref, frame.right, frame.doubt))
             return
-        if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= PATIENCE:
+        if frame.again and frame.right is None and node.state is State.JOINING and node.attempts <= ATTEMPTS:
             return  # the first answer, which says what is to the right, is still on its way
         if node.state is State.JOINING:
             self.point(node, False, 0, frame.left)

@@ -56,21 +56,21 @@ class Sessions:
         stamp: Callable[[int], int],
         joined: Callable[[], bool],
         alone: Callable[[], bool],
-        patience: float,
+        timeout: float,
         stall: float,
         copies: int = 1,
     ) -> None:
         """`stamp` returns a stamp later than all its former ones and than its argument.
 
-        `joined` returns whether this broker is in the mesh, `alone` whether no other broker is. `patience` is the
+        `joined` returns whether this broker is in the mesh, `alone` whether no other broker is. `timeout` is the
         time in seconds that a CONNECT waits for a silent broker, `stall` as for `Doubts`. `copies` is the number of
         brokers that hold each lasting session, this one included."""
         self._port = port
         self.directory = directory
         self._stamp = stamp
         self._alone = alone
-        self.patience = patience
-        self._waiting: SharedTimeout[Claiming] = SharedTimeout(port, patience, self._give_up)
+        self.timeout = timeout
+        self._waiting: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._give_up)
         self.host: SessionHost | None = None
         """The frontend's sessions at this broker. While it is None, no client is claimed."""
         self.migrations: Migrations
@@ -168,7 +168,7 @@ class Sessions:
         be heard.
 
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
-        late = self._port.now - claiming.since >= HEIRS_SHARE * self.patience
+        late = self._port.now - claiming.since >= HEIRS_SHARE * self.timeout
         known = self.host is not None and self.host.birth(claiming.client)
         here = known and claiming.client not in self.doubts.unsure
         if late or here or not claiming.keep or claiming.given is not None:
@@ -231,14 +231,14 @@ class Sessions:
         """Report all sessions here to the holders, since this broker has joined.
 
         `told` runs when the holders know them: from then on a claim at another broker finds the session here. It runs
-        after `patience` seconds at the latest, and at once if there is nothing to report."""
+        after `timeout` seconds at the latest, and at once if there is nothing to report."""
         if self.host is None or self._alone():
             told()
             self.notices.search_again({})  # clients that connected before
             return
         self._untold, self._told = set(self.host.clients()), told
         if self._untold:
-            self._port.after(self.patience, self._told_late)
+            self._port.after(self.timeout, self._told_late)
         self.sync()
         self._settled(())
 
@@ -254,7 +254,7 @@ class Sessions:
             logger.warning(
                 "the mesh has not heard in %g s of all sessions that are here, %d are missing: clients of these that "
                 "connect elsewhere may be served without",
-                self.patience,
+                self.timeout,
                 len(self._untold),
             )
         told, self._told = self._told, _nothing
@@ -413,13 +413,13 @@ class Sessions:
                     self.migrations.offered(lease.broker, client)
 
     def _give_up(self, claiming: Claiming) -> None:
-        """Serve a client without its former session, since the claim has taken `patience` seconds."""
+        """Serve a client without its former session, since the claim has taken `timeout` seconds."""
         if not self.migrations.transfer(claiming.client) and not claiming.inheriting:
             if claiming.given is None and not claiming.branch:
                 logger.warning(
                     "the session of %r was not found within %g s; the client is served without it",
                     claiming.client,
-                    self.patience,
+                    self.timeout,
                 )
             self.finish(claiming, Arrival.HERE)
             self.sync_one(claiming.client)  # the session elsewhere ends as soon as the holders report it

@@ -41,7 +41,7 @@ LEASE = 10.0
 shorter lease costs more queries; a longer one makes the next process wait longer."""
 _AT_ONCE = 2000
 """Rows fetched in one round trip."""
-_PATIENCE = {
+_TIMEOUTS = {
     "connect_timeout": "5",
     "keepalives_idle": "5",
     "keepalives_interval": "2",
@@ -290,7 +290,7 @@ def connect(server: Server, sync: Sync = "full") -> Connection:
         raise StorageError(f"{server}: {reason}") from None
     given |= {"password": server.password} if server.password else {}
     about = {"application_name": f"saps {server.broker}", "client_encoding": "utf8"}
-    connection: Connection = psycopg.connect(**(_PATIENCE | about | given), autocommit=True)
+    connection: Connection = psycopg.connect(**(_TIMEOUTS | about | given), autocommit=True)
     try:
         if connection.info.server_version < OLDEST:
             raise StorageError(f"{server}: needs PostgreSQL {OLDEST // 10_000} or later")
@@ -347,7 +347,7 @@ def replace(server: Server, aside: str, now: Moment) -> Reader:
     with told(server), closing(connect(server)) as connection:
         if server.broker not in _brokers(connection, records=True):
             raise _nothing(server, _brokers(connection))
-        _wait(connection, server, patience=0)
+        _wait(connection, server, timeout=0)
         with reading(connection, server.broker) as records:
             reader = Reader(records)
             reader.read()
@@ -407,9 +407,9 @@ def _begin(connection: Connection, server: Server, now: Moment) -> tuple[int, St
     return found[0], own.state, own.moment
 
 
-def _wait(connection: Connection, server: Server, patience: float = LEASE + 2) -> None:
-    """Wait for the lock of the rows. Raises `StorageError` if another process keeps it for `patience` seconds."""
-    end = time.monotonic() + patience
+def _wait(connection: Connection, server: Server, timeout: float = LEASE + 2) -> None:
+    """Wait for the lock of the rows. Raises `StorageError` if another process keeps it for `timeout` seconds."""
+    end = time.monotonic() + timeout
     while connection.execute(f"SELECT {_LOCK}", {"broker": server.broker}).fetchone() != (True,):
         if time.monotonic() >= end:
             raise StorageError(f"{server}: another process uses it")

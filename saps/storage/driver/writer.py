@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+CLOSE_TIMEOUT = 10.0
+"""Seconds to write what is left at the end."""
+
 Later = Callable[[float, Callable[[], None]], None]
 """Runs an action after a delay in seconds (`saps.storage.commits.Driver.later`)."""
 
@@ -49,11 +52,11 @@ class Writer:
     def write(self, batch: Batch, commits: Commits) -> None:
         self._work.put((batch, commits))
 
-    async def close(self, *all_commits: Commits, patience: float = 10.0) -> None:
+    async def close(self, *all_commits: Commits) -> None:
         """Write all that is left in the journals of `all_commits`, then end the thread and close the storage. After
-        `patience` seconds it logs an error and closes without the rest."""
+        `CLOSE_TIMEOUT` seconds it logs an error and closes without the rest."""
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 for commits in all_commits:
                     await _written(commits)
         except TimeoutError:

@@ -91,7 +91,7 @@ def test_one_that_is_lost_holds_later_ones_for_its_own_time_only_and_each_of_qos
     last = max(arrived, default=0)
     assert list(port.delivered) == sorted(arrived.keys() | {seq for seq in port.has if seq < last})
     gaps = len(fates) - len(arrived)
-    bound = order.PATIENCE + 2 * order.ASK_AFTER + LATE + (gaps + 1) * 2 * WAY
+    bound = order.OVERDUE + 2 * order.ASK_AFTER + LATE + (gaps + 1) * 2 * WAY
     assert all(port.delivered[seq] - when <= bound for seq, when in arrived.items())
 
 

@@ -174,7 +174,7 @@ def test_a_broker_is_ready_after_some_time_even_if_nobody_answers(caplog: pytest
     mesh.run_until(lambda: again.joined)
     begun = mesh.now
     mesh.run_until(lambda: again.ready)
-    assert mesh.now - begun == pytest.approx(again.node.sessions.patience)
+    assert mesh.now - begun == pytest.approx(again.node.sessions.timeout)
     assert "the mesh has not heard in 5 s of all sessions that are here, 1 are missing" in caplog.text
     mesh.deaf = ""
     mesh.run(10)

@@ -48,7 +48,7 @@ class PermissionRequest:
             self._open = [topic for topic, allowed in known.items() if allowed is None]
             if self._open:
                 self._asker, self._go_on = asker, go_on
-                self._until = self._clock() + asker.patience
+                self._until = self._clock() + asker.timeout
                 self._ask_more(0.0)
                 return False
         asker.settle(self._action, self._found)
@@ -67,7 +67,7 @@ class PermissionRequest:
                 return
             self._open.pop()
             self._under_way += 1
-            self._until = self._clock() + asker.patience
+            self._until = self._clock() + asker.timeout
 
     def _ask_later(self) -> None:
         """Retry a question that found no room, after the next answer or, without open questions, after `AGAIN`."""

@@ -36,17 +36,17 @@ class WebServer:
 
     def __init__(
         self,
-        patience: float = 10.0,
+        timeout: float = 10.0,
         maximum_connections: int = 50_000,
         largest_body: int = 1 << 20,
         origins: tuple[str, ...] = (),
     ) -> None:
-        """- `patience`: seconds that a connection may wait for its first or next request before it is closed.
+        """- `timeout`: seconds that a connection may wait for its first or next request before it is closed.
         - `maximum_connections`: beyond it, new connections are closed at once.
         - `largest_body`: most bytes of a request's body.
         - `origins`: foreign origins whose pages may send requests; ``*`` for all.
         """
-        self._patience = patience
+        self._timeout = timeout
         self._maximum_connections = maximum_connections
         self.origins = Origins(origins)
         self._app = web.Application(middlewares=[self._around], client_max_size=largest_body)
@@ -54,7 +54,7 @@ class WebServer:
         self._runner = web.AppRunner(
             self._app,
             access_log=None,
-            keepalive_timeout=patience,
+            keepalive_timeout=timeout,
             max_line_size=LONGEST_LINE,
             shutdown_timeout=SHUTDOWN,
         )
@@ -91,7 +91,7 @@ class WebServer:
             await server.start_serving()
             self.addresses.append(server.sockets[0].getsockname()[:2])
         else:
-            listener = TlsListener(self._connection, self._patience)
+            listener = TlsListener(self._connection, self._timeout)
             self._tls.append(listener)
             await listener.open(host, port, context)
             self.addresses.append(listener.address)
@@ -122,7 +122,7 @@ class WebServer:
         handler = server()
         self._silent.add(handler)
         full = len(server.connections) >= self._maximum_connections
-        asyncio.get_running_loop().call_later(0 if full else self._patience, self._close_if_silent, handler)
+        asyncio.get_running_loop().call_later(0 if full else self._timeout, self._close_if_silent, handler)
         return handler
 
     def _close_if_silent(self, handler: RequestHandler) -> None:

@@ -43,7 +43,7 @@ REMEMBERED = 4096
 """Number of completed migrations that are remembered, to answer a repeated `Arrived`."""
 
 MARGIN = 2.0
-"""Seconds beyond a target's patience. A target that has not pulled for so long has given up, and the session stays."""
+"""Seconds beyond a target's timeout. A target that has not pulled for so long has given up, and the session stays."""
 
 
 class _Offer:
@@ -130,7 +130,7 @@ class MigrationSource:
         return answer
 
     def _look(self, client: str, offer: _Offer, asked: float) -> None:
-        """Keep the session here if the target sends no request for `patience` + `MARGIN` seconds."""
+        """Keep the session here if the target sends no request for `timeout` + `MARGIN` seconds."""
 
         def look() -> None:
             if self.leaving.get(client) is offer and offer.asked == asked:
@@ -140,7 +140,7 @@ class MigrationSource:
                 self._look(client, offer, offer.asked)
 
         offer.asked = asked
-        self._port.after(self._sessions.patience + MARGIN, look)
+        self._port.after(self._sessions.timeout + MARGIN, look)
 
     def keep(self, client: str) -> None:
         """Cancel the migration of the client's session, if one is under way: the session stays here."""
@@ -175,13 +175,13 @@ class MigrationSource:
             self._port.send(sender, part)
 
     def _pack(self, client: str, offer: _Offer, asked: Iterable[tuple[BrokerRef, str]]) -> None:
-        """Pack the session's contents, unless matching publications wait here; after `patience` seconds regardless.
+        """Pack the session's contents, unless matching publications wait here; after `timeout` seconds regardless.
 
         `asked` has pairs of broker and topic; for each the number of the last publication passed on here is noted."""
         now = self._port.now
         if offer.since is None:
             offer.since = now
-        late = now - offer.since > self._sessions.patience
+        late = now - offer.since > self._sessions.timeout
         if self._waiting(self._host.filters(client)) and not late:
             return
         offer.contents = self._host.pack(client, late, (offer.to.name, offer.to.incarnation) if offer.branch else None)

@@ -159,17 +159,13 @@ class MigrationTarget:
         self._port.send(transfer.source, request)
 
     def _tick(self, transfer: _Transfer, serial: int) -> None:
-        """Repeat an unanswered request every `AGAIN` seconds; give the source up after `patience` seconds."""
+        """Repeat an unanswered request every `AGAIN` seconds; give the source up after `timeout` seconds."""
 
         def due() -> None:
             if self.transfers.get(serial) is not transfer or transfer.source is None:
                 return
             silent = self._port.now - transfer.heard
-            if (
-                transfer.request is not None
-                and transfer.stage is not Stage.ARRIVED
-                and silent > self._sessions.patience
-            ):
+            if transfer.request is not None and transfer.stage is not Stage.ARRIVED and silent > self._sessions.timeout:
                 self._silent(transfer)
                 return
             if transfer.request is not None and silent >= AGAIN:
@@ -190,7 +186,7 @@ class MigrationTarget:
             "the session of %r: %s does not answer in %g s; the client is served without, and the session ended there",
             client,
             source.name,
-            self._sessions.patience,
+            self._sessions.timeout,
         )
         self._stop(transfer)
         self.drop(source, client, transfer.stamp, transfer.claiming.user)
@@ -331,7 +327,7 @@ class MigrationTarget:
             parts, transfer.parts = transfer.parts, []
             if transfer.stage is Stage.DESCRIBED:
                 transfer.stage = Stage.CLEARING
-                self._clear(transfer, parts, self._port.now + self._sessions.patience)
+                self._clear(transfer, parts, self._port.now + self._sessions.timeout)
             else:
                 transfer.stage = Stage.PULLED
                 if transfer.branch:
@@ -417,7 +413,7 @@ class MigrationTarget:
     # --- what was published before ------------------------------------------------------------------------------------
 
     def _settle(self, transfer: _Transfer, then: Callable[[], None]) -> None:
-        """Run `then` when members have acknowledged all publications so far and none waits here; after `patience`
+        """Run `then` when members have acknowledged all publications so far and none waits here; after `timeout`
         seconds in any case.
 
         Before the source packs, this ensures that the source has what did not come here. Afterwards it ensures that
@@ -431,7 +427,7 @@ class MigrationTarget:
             transfer.heard = self._port.now
             then()
 
-        limit = self._port.now + self._sessions.patience
+        limit = self._port.now + self._sessions.timeout
         Settling(self._port, self._calls, self._waiting, plain, limit, there, settled, transfer.source)
 
     def _pull_contents(self, transfer: _Transfer) -> None:

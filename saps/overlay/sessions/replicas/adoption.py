@@ -144,7 +144,7 @@ class Adoption:
     def _subscribed(self) -> None:
         self._unsubscribed -= 1
         if not self._unsubscribed:
-            self._await_own(self._publications.queued(), self._port.now + self._sessions.patience)
+            self._await_own(self._publications.queued(), self._port.now + self._sessions.timeout)
 
     def _await_own(self, queued: Callable[[], bool], limit: float) -> None:
         """Ask for what the owner has missed, once no earlier publication from here waits for its subscribers.
@@ -191,7 +191,7 @@ class Adoption:
         for frames in self._come.values():
             for sender, body in frames:
                 host.make_up(self.clients, batch_of(body, sender))
-        limit = self._port.now + self._sessions.patience
+        limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
         Settling(self._port, self._calls, waiting, filters, limit, lambda: True, self._complete)
 

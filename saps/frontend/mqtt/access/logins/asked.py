@@ -16,7 +16,7 @@ class AskedRights:
     is permitted with all its topics.
     """
 
-    __slots__ = ("_base", "_client_id", "_host", "_service", "_subscribable", "_user", "patience", "publishable")
+    __slots__ = ("_base", "_client_id", "_host", "_service", "_subscribable", "_user", "publishable", "timeout")
 
     def __init__(self, base: Rights | None, service: Service, user: str | None, client_id: str, host: str) -> None:
         """Make the rights of one client. `base`: its rights by other rules; None: all. `host`: its IP address."""
@@ -24,7 +24,7 @@ class AskedRights:
         self._service = service
         self._user, self._client_id, self._host = user, client_id, host
         self._subscribable: set[str] = set()
-        self.patience = service.options.timeout
+        self.timeout = service.options.timeout
         self.publishable: set[str] = set()
 
     @property
