@@ -58,11 +58,12 @@ test: setup ## Run all tests, those of MQTT against a mesh of three brokers as w
 	@$(PYTEST) $(ARGS) $(NONE_IS_FINE)
 	@$(ON_A_MESH)
 
+test fast slow soak: $(TESTS_DONE)
 fast soak: WORKERS := $(BUSY)
 soak: setup ## Draw 40 times as many schedules as `make test`, and fresh ones: about 4,600 in the simulator, over an hour.
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) --timeout 7200 -m "simulation or soak" $(ARGS)
 
-fast: ready $(TESTS_DONE) ## Run the tests that start few programs and take little.
+fast: ready ## Run the tests that start few programs and take little.
 	@$(PYTEST) -m "not ($(SLOW))" $(ARGS) $(NONE_IS_FINE)
 
 slow: setup ## Run all others.

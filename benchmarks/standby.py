@@ -110,14 +110,14 @@ class Scene:
         self.lab, self.mesh = lab, mesh
         self._token = mesh.token.read_text().strip()
 
-    def words(self) -> list[ElectionState | None]:
+    def states(self) -> list[ElectionState | None]:
         """What the two say."""
-        return asyncio.run(self._words())
+        return asyncio.run(self._states())
 
-    async def _words(self) -> list[ElectionState | None]:
-        return await asyncio.gather(*(self._word(url) for url in self.mesh.northbounds))
+    async def _states(self) -> list[ElectionState | None]:
+        return await asyncio.gather(*(self._state(url) for url in self.mesh.northbounds))
 
-    async def _word(self, url: str) -> ElectionState | None:
+    async def _state(self, url: str) -> ElectionState | None:
         def inside(info: AddrInfo) -> socket.socket:
             return self.lab.switches.socket(info[0], info[1], info[2])
 
@@ -131,21 +131,21 @@ class Scene:
         """The name of the master, once the other one knows all that it knows, and has the switches."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            words = self.words()
-            posts = [word.post if word else None for word in words]
+            states = self.states()
+            posts = [state.post if state else None for state in states]
             if (
                 set(posts) == {Post.MASTER, Post.STANDBY}
-                and len({(word.version, word.able) for word in words if word}) == 1
+                and len({(state.version, state.able) for state in states if state}) == 1
             ):
                 return CONTROLLERS[posts.index(Post.MASTER)]
             time.sleep(0.05)
-        raise LabError(f"no master and standby: {self.words()}")
+        raise LabError(f"no master and standby: {self.states()}")
 
     def until_master(self, name: str) -> None:
         """Returns once this one is master."""
-        place = CONTROLLERS.index(name)
+        url = self.mesh.northbounds[CONTROLLERS.index(name)]
         deadline = time.monotonic() + PATIENCE
-        while (word := asyncio.run(self._word(self.mesh.northbounds[place]))) is None or word.post is not Post.MASTER:
+        while (state := asyncio.run(self._state(url))) is None or state.post is not Post.MASTER:
             if time.monotonic() > deadline:
                 raise LabError(f"{name} does not take over")
             time.sleep(0.01)

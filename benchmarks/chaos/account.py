@@ -255,7 +255,7 @@ class Recorder:
 
     def _odd(self, what: str, stream: Stream, subscriber: str, came: Sequence[tuple[int, float]]) -> tuple[int, int]:
         """How many of these came as they should not have, and how many as nobody promised otherwise."""
-        # It drops its connections, at times before a PUBACK has been read.
+        # A roaming subscriber drops its connections, at times before the broker has read its PUBACK.
         repeats = what == "doubled" and stream.qos == 1 and self.brokers[subscriber] == ROAMING
         wrong = 0
         for number, at in came:

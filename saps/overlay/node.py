@@ -210,12 +210,13 @@ class OverlayNode:
         if (was := port.detector.heard(sender)) is not None:
             self.peers.back(was, sender)
         for frame in frames:
-            handler = port.handlers.get(type(frame))
+            kind = type(frame)
+            handler = port.handlers.get(kind)
             if handler is not None:
                 handler(sender, frame)
             if port.own:
                 port.run_own()
-            if type(frame) is Leave:  # frames behind it would bring back what has been forgotten of the sender
+            if kind is Leave:  # frames behind it would bring back what has been forgotten of the sender
                 return
         if stranger:
             self.leaving.tell(sender)
@@ -326,9 +327,9 @@ class OverlayNode:
         host = self.sessions.host
         return host is not None and any(map(self.sessions.goes_on, host.clients()))
 
-    def _withdraw(self, done: Callable[[], None]) -> None:
+    def _withdraw(self, owed: bool, done: Callable[[], None]) -> None:
         """Withdraw from the mesh: retained partitions, publisher keys and tree memberships. Withdraws the filters, too,
-        unless a session continues elsewhere. `done` runs when all brokers concerned know."""
+        unless a session continues elsewhere (`owed`). `done` runs when all brokers concerned know."""
         missing = 2
 
         def one_done() -> None:
@@ -338,7 +339,7 @@ class OverlayNode:
                 done()
 
         self.retained.store.leave(one_done)
-        self.rendezvous.withdraw(self._owed(), one_done)
+        self.rendezvous.withdraw(owed, one_done)
 
     def validate(self) -> None:
         """Raise AssertionError if an invariant of this broker's state does not hold."""

@@ -109,10 +109,11 @@ class Settlement:
 
     def _hear(self) -> None:
         self._hear_publishers()
+        there = self.serving
         for name, settler in self.settlers.items():
-            if not settler.alive and self.mesh.brokers[name] in self.serving and self.rng.random() < 0.5:
+            if not settler.alive and self.mesh.brokers[name] in there and self.rng.random() < 0.5:
                 settler.connect(self.mesh.brokers[name])
-        if self.roams and (there := self.serving) and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
+        if self.roams and there and self.rng.random() < (0.05 if self.nomad.alive else 0.3):
             self.nomad.connect(self.rng.choice(there))
         for nomad in self.subscribers:
             nomad.hear()

@@ -20,7 +20,7 @@ SETTLE_AT_MOST, SETTLE_EVERY = 3.0, 0.01
 """Most seconds to wait until own publications have arrived, and seconds between two checks."""
 LEAVE_KEYS_AT_MOST = 1.5
 
-Withdraw = Callable[[Callable[[], None]], None]
+Withdraw = Callable[[bool, Callable[[], None]], None]
 
 
 class Leaving:
@@ -36,8 +36,8 @@ class Leaving:
         timeout: float,
     ) -> None:
         """`settled` returns whether no own publication is under way, `owed` whether sessions here go on elsewhere.
-        `withdraw` withdraws what the mesh keeps of this broker, and calls its argument when all concerned brokers know.
-        The leave ends after `timeout` seconds even without all answers."""
+        `withdraw` gets that answer, withdraws what the mesh keeps of this broker, and calls its last argument when all
+        concerned brokers know. The leave ends after `timeout` seconds even without all answers."""
         self._port = port
         self._graph = graph
         self._settled = settled
@@ -51,6 +51,8 @@ class Leaving:
         self._left: Callable[[], None] | None = None
         self.begun = False
         self._eviction = False
+        self._leave = Leave()
+        """The frame that ends the leave, once it is known whether sessions are owed."""
 
     def begin(self, left: Callable[[], None]) -> None:
         """Leave. `left` runs when nothing more can arrive, or after the timeout."""
@@ -71,7 +73,7 @@ class Leaving:
     def tell(self, stranger: BrokerRef) -> None:
         """Send `Leave` to a broker after its frame was answered: frames behind the `Leave` would be ignored."""
         if stranger.name in self.correspondents:
-            self._port.send(stranger, Leave(self._owed()))
+            self._port.send(stranger, self._leave)
 
     @property
     def handlers(self) -> Handlers:
@@ -97,7 +99,8 @@ class Leaving:
         if not self._settled() and self._port.now < limit:
             self._port.after(SETTLE_EVERY, lambda: self._settle(limit))
         else:
-            self._withdraw(self._take_out_keys)
+            self._leave = Leave(self._owed())
+            self._withdraw(self._leave.owed, self._take_out_keys)
 
     def _take_out_keys(self) -> None:
         keys = list(self._graph.nodes)
@@ -122,9 +125,8 @@ class Leaving:
         self._eviction = True
         if not self.correspondents:
             self._gone()
-        leave = Leave(self._owed())
         for broker in self.correspondents.values():
-            self._port.send(broker, leave)
+            self._port.send(broker, self._leave)
 
     def _gone(self) -> None:
         left, self._left = self._left, None

@@ -169,8 +169,7 @@ class Sessions:
 
         Return False, and do nothing, if the claim has waited long enough, needs no session, or this broker has it."""
         late = self._port.now - claiming.since >= HEIRS_SHARE * self.timeout
-        known = self.host is not None and self.host.birth(claiming.client)
-        here = known and claiming.client not in self.doubts.unsure
+        here = has_session(self.host, claiming.client) and claiming.client not in self.doubts.unsure
         if late or here or not claiming.keep or claiming.given is not None:
             return False
 
@@ -425,6 +424,11 @@ class Sessions:
             self.sync_one(claiming.client)  # the session elsewhere ends as soon as the holders report it
 
 
+def has_session(host: SessionHost | None, client: str) -> bool:
+    """Return whether a broker has a lasting session of the client of its own. `host` has its sessions, None: none."""
+    return host is not None and host.birth(client) > 0
+
+
 def _nothing() -> None:
     pass
 
@@ -435,7 +439,7 @@ def _waits(arrival: Arrival) -> None:
 
 def _hidden(claiming: Claiming, copied: CopiesHere, host: SessionHost | None) -> bool:
     """Return whether a broker that cannot be heard yet may have the session, of which nobody else knows."""
-    known = host is not None and host.birth(claiming.client)
+    known = has_session(host, claiming.client)
     return copied.restores(claiming.client) or ((claiming.bereft or copied.young) and not known)
 
 

@@ -32,7 +32,7 @@ from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.migration.target import MigrationTarget, Stage
-from saps.overlay.sessions.sessions import Sessions
+from saps.overlay.sessions.sessions import Sessions, has_session
 
 logger = logging.getLogger(__name__)
 
@@ -284,7 +284,7 @@ class Migrations:
 
     def _on_offer(self, sender: BrokerRef, frame: Offer) -> None:
         sessions, client = self._sessions, frame.client
-        if sessions.host is None or client in sessions.claimings or not sessions.host.birth(client):
+        if client in sessions.claimings or not has_session(sessions.host, client):
             self.offered(sender, client)
         else:  # the holders tell which of the two sessions is the later one
             sessions.sync_one(client)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 
 from saps.marks import hit
 from saps.overlay.frames.calls import SessionLease
@@ -31,7 +30,7 @@ from saps.overlay.sessions.replicas.restored import Restored
 from saps.overlay.sessions.replicas.shelf import Shelf
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.replicas.states import Event, State, following
-from saps.overlay.sessions.sessions import Sessions
+from saps.overlay.sessions.sessions import Sessions, has_session
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +91,16 @@ class Replicas:
         """Adoptions under way, and those of the last day, by the serial number of their `Inherit`."""
         self.adopted = 0
         """Number of sessions adopted here."""
-        here = partial(_here, sessions)
-        self.restored = Restored(port, calls, self.shelf, self.copies, self._over, here, self._adopt, self._done)
+        self.restored = Restored(
+            port,
+            calls,
+            self.shelf,
+            self.copies,
+            self._over,
+            lambda client: has_session(sessions.host, client),
+            self._adopt,
+            self._done,
+        )
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Runs an action when all changes so far are stored and copied."""
 
@@ -370,11 +377,6 @@ class Replicas:
     def young(self) -> bool:
         """Whether brokers that were in the mesh with this one, before it started again, may be starting as well."""
         return self.restored.young
-
-
-def _here(sessions: Sessions, client: str) -> bool:
-    """Return whether this broker has a session of the client of its own."""
-    return sessions.host is not None and sessions.host.birth(client) > 0
 
 
 def _at_once(action: Callable[[], None]) -> None:
