@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the demo, the tests and the benchmarks use, if they are missing: Python's venv, a C
 # compiler, curl, mosquitto and its clients, nats-server, PostgreSQL, nodejs and Chromium, Prometheus and its MQTT
-# exporter, Open vSwitch, iproute2, Java 17 and libfaketime.
+# exporter, Open vSwitch, iproute2, nftables, Java 17 and libfaketime.
 #
 # Only with apt-get as root or with passwordless sudo; otherwise it says what is missing and ends well, and the
 # tests that need it are skipped. The brokers are wanted as programs, not as services: none is left running by an
@@ -29,6 +29,7 @@ has node || missing+=(nodejs)
 has chromium || has chromium-browser || has google-chrome || missing+=(chromium)
 has ovs-vswitchd || missing+=(openvswitch-switch)
 { has ip && has tc; } || missing+=(iproute2)
+has nft || missing+=(nftables)
 has java || missing+=(openjdk-17-jre-headless)
 compgen -G "/usr/lib/*/faketime/libfaketimeMT.so.1" >/dev/null || missing+=(libfaketime)
 [ "${#missing[@]}" -eq 0 ] && exit 0

@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import resource
+import shutil
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ def available(lab: bool, disks: bool, job: bool = False, *, full: bool = False) 
     left_out |= set() if full else {Kind.POWER}
     left_out |= set() if job else {Kind.SPARK}
     left_out |= set() if library() else CLOCKS
+    left_out |= set() if shutil.which("nft") else {Kind.RING}
     return [kind for kind in Kind if kind not in left_out]
 
 
