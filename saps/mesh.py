@@ -195,8 +195,9 @@ class SessionHost(Protocol):
     def birth(self, client: str) -> int:
         """Return the identity of the client's lasting session, which it keeps when it moves; 0 without one."""
 
-    def rows(self) -> Iterable[tuple[Table, Any, Row]]:
-        """Return the journal's rows of all lasting sessions."""
+    def rows(self) -> Iterable[Iterable[tuple[Table, Any, Row]]]:
+        """Yield the journal's rows of each lasting session. They are read when the session's turn comes: one that has
+        ended by then is left out."""
 
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
         """Close the connection of a client that has connected elsewhere as `user`.

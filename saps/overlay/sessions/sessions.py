@@ -185,8 +185,8 @@ class Sessions:
         if not self._alone():
             self.notices.claim(client, None)
 
-    def rows(self) -> Iterable[tuple[Table, Any, Row]]:
-        """Return the journal's rows of all lasting sessions here."""
+    def rows(self) -> Iterable[Iterable[tuple[Table, Any, Row]]]:
+        """Yield the journal's rows of each lasting session here, read when its turn comes."""
         return () if self.host is None else self.host.rows()
 
     def goes_on(self, client: str) -> bool:

@@ -38,7 +38,7 @@ def chosen(*others: str, copies: int = 3) -> set[str]:
     refs = [BrokerRef(f"{place} {number}", 1, "", *place.split("/")) for number, place in enumerate(others)]
     source = Source(Port(), lambda: refs, lambda client: 1, copies)
     row = (1, "client", None, 60, None, None, 0, None, 7)
-    source.rows = lambda: [(Table.SESSIONS, 1, row)]
+    source.rows = lambda: [[(Table.SESSIONS, 1, row)]]
     source.append({Table.SESSIONS: {1: row}}, lambda: None)
     return {ref.name.split()[0] for ref in source.holders}
 

@@ -186,10 +186,11 @@ class SessionMigration:
         session = self._sessions.get(client)
         return session.birth if isinstance(session, DurableSession) and session.lasting else 0
 
-    def rows(self) -> Iterator[Change]:
-        for session in list(self._sessions.values()):
+    def rows(self) -> Iterator[Iterator[Change]]:
+        for client in list(self._sessions):
+            session = self._sessions.get(client)
             if isinstance(session, DurableSession):
-                yield from session.rows()
+                yield session.rows()
 
     def surrender(self, client: str, user: str | None, keep: bool) -> Yields:
         session = self._sessions.get(client)

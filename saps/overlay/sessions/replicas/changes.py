@@ -10,7 +10,7 @@ from saps.storage.journal import Batch, Row, Table
 
 PART = 1 << 16
 """Payload bytes at which a part of a snapshot is complete."""
-ROWS = 512
+ROWS = 128
 """Number of rows at which a part of a snapshot is complete."""
 _EXPIRY = 3
 """Column of the expiry interval in a session's row."""
@@ -42,18 +42,31 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
     return changes
 
 
-def snapshot(rows: Iterable[tuple[Table, Any, Row]], stamp: Stamp) -> Iterator[Changes]:
-    """Yield the rows as changes, in order and in parts of a frame each; one part at least, which may be empty."""
-    changes, size, count = Changes(), 0, 0
-    for table, _, row in rows:
-        _add(changes, table, row, stamp)
-        count += 1
-        if table is Table.MESSAGES:
-            size += len(row[1].payload)
-        if size >= PART or count >= ROWS:
-            yield changes
-            changes, size, count = Changes(), 0, 0
-    yield changes
+def snapshot(
+    sessions: Iterable[Iterable[tuple[Table, Any, Row]]], stamp: Stamp
+) -> Iterator[tuple[list[Changes], bool]]:
+    """Yield the rows of some sessions as changes, in order and in parts of a frame each, and whether they are the last.
+
+    Each session is read in one go when it is asked for; until the next one is, the owner may go on and commit. A
+    message of several sessions is in the parts of the first one: it still exists when a later session has it."""
+    had: set[Any] = set()
+    parts, size, count = [Changes()], 0, 0
+    for rows in sessions:
+        for table, key, row in rows:
+            if table is Table.MESSAGES:
+                if key in had:
+                    continue
+                had.add(key)
+                size += len(row[1].payload)
+            if count >= ROWS or size >= PART:
+                parts.append(Changes())
+                size = count = 0
+            _add(parts[-1], table, row, stamp)
+            count += 1
+        if len(parts) > 1:
+            yield parts, False
+            parts, size, count = [Changes()], 0, 0
+    yield parts, True
 
 
 def urgent(changes: Changes) -> bool:

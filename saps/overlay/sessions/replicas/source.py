@@ -2,7 +2,9 @@
 
 1. The owner chooses `copies` - 1 holders among the brokers it knows: those of its own site first, there those in other
    zones.
-2. A holder gets a snapshot of everything, in parts, and then each commit once, in order. It answers each frame.
+2. A holder gets a snapshot of everything, and each commit since its beginning once, in order. It answers each frame.
+   The snapshot is read session by session as the holder answers, between commits, so that no broker stands still for
+   it: what is read late has the commits before it, and taking one of them again changes nothing.
 3. A holder that has answered the snapshot is **in sync**. A commit is done when all holders in sync have it. While
    none is in sync but one is alive, the commit waits until the first is in sync. So acknowledged changes are at two
    brokers at least, and each holder in sync has all of them.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -42,11 +44,13 @@ FENCED = 1.0
 class _Holder:
     """A broker that follows the log."""
 
-    __slots__ = ("acked", "progress", "queue", "ref", "seq", "stream", "unacked", "whole_at")
+    __slots__ = ("acked", "progress", "queue", "ref", "seq", "snapshot", "stream", "unacked", "whole_at")
 
-    def __init__(self, ref: BrokerRef, stream: int) -> None:
+    def __init__(self, ref: BrokerRef, stream: int, snapshot: Iterator[tuple[list[Changes], bool]]) -> None:
         self.ref = ref
         self.stream = stream
+        self.snapshot: Iterator[tuple[list[Changes], bool]] | None = snapshot
+        """The sessions not read yet; None once the last one is."""
         self.seq = 0
         """Number of the last frame made for this holder."""
         self.acked = 0
@@ -79,11 +83,11 @@ class Source:
         self._wanted = copies - 1
         self.refuse = False
         """Whether commits wait while no other broker has a copy (`session.minority`)."""
-        self.rows: Callable[[], Iterable[tuple[Table, Any, Row]]] = tuple
-        """Returns the journal's rows of all lasting sessions."""
+        self.rows: Callable[[], Iterable[Iterable[tuple[Table, Any, Row]]]] = tuple
+        """Returns the journal's rows of each lasting session, to be read in its turn."""
         self.shown: Callable[[], None] = _nothing
-        """Called when a holder gets all `rows`, even rows of no commit yet. If such a row is removed before a commit
-        has it, the next commit must report the removal."""
+        """Called before `rows` are read for a holder, even rows of no commit yet. If such a row is removed before a
+        commit has it, the next commit must report the removal."""
         self.on_fenced: Callable[[], None] = lambda: None
         """Called when a holder has refused the log, since it adopted the sessions."""
         self._log = 1
@@ -128,7 +132,7 @@ class Source:
             self._used = True
             self.review()
         for holder in self._holders.values():
-            self._enqueue(holder, changes, True)
+            self._enqueue(holder, changes)
         if not urgent(changes):
             done()
             return
@@ -189,12 +193,13 @@ class Source:
             best = min(found.values(), key=self._rank)
             del found[best.name]
             self._streams += 1
-            begun.append(_Holder(best, self._streams))
+            begun.append(_Holder(best, self._streams, snapshot(self.rows(), self._stamp)))
             self._holders[best.name] = begun[-1]
         for holder in begun:
-            self._begin(holder)
+            holder.progress = self._port.now
+            self._send(holder)
         for holder in before if begun else ():  # the frame tells them the new holders
-            self._enqueue(holder, Changes(), True)
+            self._enqueue(holder, Changes())
 
     def _rank(self, ref: BrokerRef) -> tuple[bool, bool, bytes]:
         """Return the sort key of a candidate: the same site first, then a zone without a copy, then a hash."""
@@ -203,26 +208,32 @@ class Source:
         turn = blake2b(f"{me.name}\0{ref.name}".encode(), digest_size=8).digest()
         return ref.cluster != me.cluster, ref.zone in zones, turn
 
-    def _begin(self, holder: _Holder) -> None:
-        """Send a new holder the snapshot."""
-        holder.progress = self._port.now
-        self.shown()
-        parts = list(snapshot(self.rows(), self._stamp))
-        for number, part in enumerate(parts, 1):
-            self._enqueue(holder, part, number == len(parts))
-        holder.whole_at = holder.seq
-
-    def _enqueue(self, holder: _Holder, changes: Changes, whole: bool) -> None:
-        holder.seq += 1
-        holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes))
+    def _enqueue(self, holder: _Holder, changes: Changes) -> None:
+        self._add(holder, changes)
         self._send(holder)
 
+    def _add(self, holder: _Holder, changes: Changes) -> None:
+        holder.seq += 1
+        whole = holder.snapshot is None
+        holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes))
+
+    def _read_on(self, holder: _Holder) -> None:
+        """Read the next sessions of the holder's snapshot."""
+        assert holder.snapshot is not None
+        self.shown()
+        parts, last = next(holder.snapshot)
+        for part in parts[:-1]:
+            self._add(holder, part)
+        if last:
+            holder.snapshot, holder.whole_at = None, holder.seq + 1
+        self._add(holder, parts[-1])
+
     def _send(self, holder: _Holder) -> None:
-        if not holder.queue:
-            return
-        if not holder.unacked:
-            holder.progress = self._port.now
-        while holder.queue and len(holder.unacked) < WINDOW:
+        while len(holder.unacked) < WINDOW and (holder.queue or holder.snapshot is not None):
+            if not holder.queue:
+                self._read_on(holder)
+            if not holder.unacked:
+                holder.progress = self._port.now
             frame = holder.queue.popleft()
             frame.holders = self.holders
             holder.unacked.append(frame)
