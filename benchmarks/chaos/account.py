@@ -221,6 +221,11 @@ class Recorder:
         how = Reach.loses if stream.qos else Reach.touches
         return end < math.inf and not self._touched(how, stream, subscriber, begin, end)
 
+    def may_begin_anew(self, client: str, now: float) -> bool:
+        """A client that goes to the other side of a cut may find no session there: nobody promises one."""
+        cut = (each for each in self.incidents if each.struck <= now <= each.recovered and any(each.reach.sides))
+        return self.brokers.get(client) == ROAMING and any(cut)
+
     def last_gap(self, upto: dict[str, int], since: float) -> float:
         """When the last of these messages was published that has not come somewhere; 0 if all since `since` have."""
         found = 0.0

@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     counts: list[Count]
     incidents: list[Incident]
     sessions_lost: int
-    """Times a broker did not know the session of a device that came back."""
+    """Times a broker did not know the session of a device that came back, and should have."""
     not_recovered: list[str]
     """Faults after which messages did not flow everywhere again."""
     never_came: bool
@@ -146,6 +146,7 @@ class Run:
             f"{client.client_id} had a new session at {moment - self._begun:.2f} s"
             for client in [*self._publishers, *witnesses]
             for moment in client.sessions_lost
+            if not self.recorder.may_begin_anew(client.client_id, moment - self._begun)
         ]
         return Outcome(
             seconds=round(self._clock(), 1),

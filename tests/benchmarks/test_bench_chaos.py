@@ -226,3 +226,16 @@ def test_a_quantile_is_the_least_value_that_is_not_exceeded_by_that_share(values
     assert found is not None
     assert sum(value <= found for value in ordered) >= share * len(ordered)
     assert sum(value < found for value in ordered) < share * len(ordered)
+
+
+def test_only_a_client_that_roams_over_a_cut_may_begin_anew() -> None:
+    recorder = Recorder([], [("roamer", ROAMING), ("at a", "a")])
+    incident = recorder.strike(NOBODY, Reach(sides=(EAST, WEST), kept=True), 10.0)
+    recorder.close([incident], 20.0, 21.0)
+    later = recorder.strike(NOBODY, Reach(EAST, kept=True), 30.0)
+    recorder.close([later], 40.0, 41.0)
+    assert recorder.may_begin_anew("roamer", 15.0)
+    assert not recorder.may_begin_anew("at a", 15.0)
+    assert not recorder.may_begin_anew("a publisher", 15.0)
+    assert not recorder.may_begin_anew("roamer", 9.0)
+    assert not recorder.may_begin_anew("roamer", 35.0)
