@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from unittest.mock import patch
 
 from research.simulated_ofm import OfmFaults, OfmNetwork, SimulatedController
 from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.stateless import BY_TREES, Choice
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datapath.settings import DatapathSettings
+from saps.overlay.missed import sending
+from saps.overlay.missed.returned import Returned
+from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
 from tests.overlay.scenes import Recorder
 
@@ -224,4 +228,36 @@ def partitions(seed: int, mode: Mode | None) -> Scene:
     scene.recorder.forget_before(after)
     scene.recorder.judge()
     assert scene.ofm.ring_split == ring_split, f"the tree was changed under its users (seed {seed})"
+    return scene
+
+
+def cuts(seed: int, mode: Mode) -> Scene:
+    """A cut between brokers and between the parts of their trees. After it what was missed comes bit by bit, beside
+    datagrams; half of the brokers do not hear the first question what they want. Nothing of QoS 1 and 2 is lost."""
+    rng = random.Random(seed)
+    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), lease=rng.choice([1.0, 10.0, 100.0]))
+    scene.begin()
+    for topic in TOPICS:
+        scene.construct(topic)
+    scene.traffic(1.5, churn=False)
+    names = [broker.name for broker in scene.brokers]
+    far = ["b1", *rng.sample(names[2:], rng.randrange(1, 5))]
+    asked: set[tuple[Returned, BrokerRef]] = set()
+    tell = Returned.tell
+
+    def tell_later(returned: Returned, sender: BrokerRef, number: int, start: int | None) -> None:
+        first = start is not None and (returned, sender) not in asked
+        asked.add((returned, sender))
+        if not first or rng.random() < 0.5:
+            tell(returned, sender, number, start)
+
+    with patch.multiple(sending, PACE=16, TURN=0.02, AHEAD=1), patch.object(Returned, "tell", tell_later):
+        scene.ofm.sides = dict.fromkeys(far, 1)
+        scene.simulation.partition(far)
+        scene.traffic(rng.choice([3.0, 8.0]), churn=False)
+        scene.simulation.heal()
+        scene.ofm.sides.clear()
+        scene.traffic(2.0, churn=False)
+        scene.simulation.run(20)
+    scene.recorder.judge(faulty=True)
     return scene

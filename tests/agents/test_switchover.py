@@ -17,7 +17,7 @@ from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.frames.calls import Answer
-from tests.agents.switchovers import Scene, failures, losses, moves, partitions
+from tests.agents.switchovers import Scene, cuts, failures, losses, moves, partitions
 from tests.drawn import kept, schedules
 
 pytestmark = pytest.mark.simulation
@@ -58,6 +58,20 @@ def test_after_a_partition_with_an_ofgate_on_each_side_all_is_as_if_there_had_be
     mode: Mode | None, seed: int
 ) -> None:
     partitions(seed, mode)
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+@SCHEDULES
+@given(seed=SEEDS)
+def test_a_cut_of_brokers_and_trees_costs_no_message_with_qos_1_or_2(mode: Mode, seed: int) -> None:
+    cuts(seed, mode)
+
+
+@pytest.mark.parametrize(("mode", "seed"), kept((Mode.BOTH, 9), (Mode.EITHER, 14), quick=2))
+def test_cuts_that_failed_once(mode: Mode, seed: int) -> None:
+    """A broker that was back was told that it is owed nothing from before; then the next datagram did not wait for what
+    came from the log, and all that came later counted as had."""
+    cuts(seed, mode)
 
 
 @pytest.mark.parametrize("seed", kept(20004, 30006, 30007, quick=1))

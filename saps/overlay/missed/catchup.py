@@ -261,16 +261,19 @@ class CatchUp:
         lag.ask(self._rounds, self._port.now)
         self._port.send(lag.broker, Missed(lag.round, lag.start))
 
-    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
-        """Note a broker's filter that was unknown, for publications above `seq`. Asks the broker if it may have been
-        cut off unnoticed."""
+    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> int:
+        """Implement `saps.overlay.missed.absent.Absent`. Asks the broker if it may have been cut off unnoticed.
+
+        A broker that is told `seq` takes nothing before it for owed. Then a later publication that comes by a tree
+        would not wait for what comes from the log, and end it."""
         lag = self.lags.get(broker)
-        if lag is not None:
-            lag.wanted.add(topic_filter, math.inf, seq)
-        elif self.log.active and self.log.messages and broker not in self._known:
+        if lag is None:
+            if not (self.log.active and self.log.messages) or broker in self._known:
+                return seq
             lag = self._behind_since(broker, 0)
             self._ask(lag)
-            lag.wanted.add(topic_filter, math.inf, seq)
+        lag.wanted.add(topic_filter, math.inf, seq)
+        return min(seq, lag.start)
 
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is

@@ -325,7 +325,7 @@ class PublisherRegistry:
             if known is not None and known.present and known.broker.incarnation < broker.incarnation:
                 self.catch_up.stale_incarnation(known.broker)
             if present and baseline is None:
-                self.catch_up.noted(broker, topic_filter, self.seq)
+                baseline = self.catch_up.noted(broker, topic_filter, self.seq)
         baseline = self.seq if baseline is None else baseline
         entry = RemoteFilter(broker, version, present, baseline, self._port.now)
         self.filters.put(topic_filter, entry)
