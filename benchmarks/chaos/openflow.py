@@ -155,7 +155,8 @@ class OpenFlow:
 
     def _controller(self) -> list[str]:
         options = ["--listen", f"127.0.0.1:{OPENFLOW}", "--northbound", f"{MANAGEMENT_GATE}:{NORTHBOUND}"]
-        self._token.write_text(secrets.token_hex(16) + "\n")
+        if not self._token.exists():  # OFGate reads it when it starts
+            self._token.write_text(secrets.token_hex(16) + "\n")
         options += ["--token-file", str(self._token)]
         return ["controller", *options, "--state", str(self._folder / "ofc.json"), "--log-level", "warning"]
 
