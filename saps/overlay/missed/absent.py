@@ -30,9 +30,13 @@ class Absent(Protocol):
         """Return the number of the first publication that the broker may still get from the log, if any of these
         matches a filter; else 0."""
 
-    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> int:
-        """Handle a broker's announcement of an unknown filter, which counts for publications above `seq`. Returns the
-        number above which the broker is owed publications: less than `seq` if it still gets some from the log."""
+    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
+        """Handle a broker's announcement of an unknown filter, which counts for publications above `seq`."""
+
+    def owed_above(self, broker: BrokerRef, seq: int) -> int:
+        """Return the number above which a broker is to wait for publications, if it is served from `seq` on: less if it
+        still gets some from the log. Otherwise a later one that comes by a tree would not wait for them, and they would
+        come too late."""
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Handle a report that a later incarnation of the broker exists."""

@@ -85,6 +85,8 @@ class CatchUp:
         self._told = 0, 0.0
         """The round in which all brokers were last told, and its time in seconds of the port's clock."""
         self._telling = False
+        self._begun = 0.0
+        """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._event = -math.inf
         """When a broker was last known to be lost or behind, in seconds of the port's clock; -inf while `_look` does
         not run."""
@@ -173,6 +175,7 @@ class CatchUp:
     def _begin_log(self) -> None:
         looking, self._event = self._event > -math.inf, self._port.now
         if not self.log.active:
+            self._begun = self._port.now
             self.log.begin(self._publishers.seq + 1)
             self._publishers.divide_again(self._publishers.streams)
         if not looking:
@@ -261,19 +264,20 @@ class CatchUp:
         lag.ask(self._rounds, self._port.now)
         self._port.send(lag.broker, Missed(lag.round, lag.start))
 
-    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> int:
-        """Implement `saps.overlay.missed.absent.Absent`. Asks the broker if it may have been cut off unnoticed.
-
-        A broker that is told `seq` takes nothing before it for owed. Then a later publication that comes by a tree
-        would not wait for what comes from the log, and end it."""
+    def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
+        """Note a broker's filter that was unknown, for publications above `seq`. Asks the broker if it may have been
+        cut off unnoticed."""
         lag = self.lags.get(broker)
-        if lag is None:
-            if not (self.log.active and self.log.messages) or broker in self._known:
-                return seq
+        if lag is not None:
+            lag.wanted.add(topic_filter, math.inf, seq)
+        elif self.log.active and self.log.messages and broker not in self._known:
             lag = self._behind_since(broker, 0)
             self._ask(lag)
-        lag.wanted.add(topic_filter, math.inf, seq)
-        return min(seq, lag.start)
+            lag.wanted.add(topic_filter, math.inf, seq)
+
+    def owed_above(self, broker: BrokerRef, seq: int) -> int:
+        lag = self.lags.get(broker)
+        return min(seq, lag.start) if lag is not None and lag.returns else seq
 
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
@@ -282,6 +286,8 @@ class CatchUp:
         seq = max(seq, self.heirs.done.get(broker, 0), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
+        _, heard = self._port.first_heard.get(broker.name, (0, math.inf))
+        lag.returns, lag.heard = heard < self._begun, self.heirs.heard(broker)
         return lag
 
     def _caught_up(self, lag: Lag) -> None:
@@ -337,7 +343,9 @@ class CatchUp:
             if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
-            self._publishers.note(wanted.topic_filter, sender, wanted.version, lag.start)
+            above = lag.start if lag.returns else self._publishers.seq
+            above = lag.baselines.get(wanted.topic_filter, above)
+            self._publishers.note(wanted.topic_filter, sender, wanted.version, above)
         if frame.last:
             lag.go()
             if not (lag.doubts.seqs or self._something(lag)):

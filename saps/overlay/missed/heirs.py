@@ -54,6 +54,11 @@ class Heirs:
         if self._over.get(broker.name, (-1, 0.0))[0] < broker.incarnation:
             self._over[broker.name] = broker.incarnation, self._port.now
 
+    def heard(self, broker: BrokerRef) -> float:
+        """Return when an earlier incarnation of this one was over, in seconds of the port's clock; -inf: none was."""
+        incarnation, heard = self._over.get(broker.name, (broker.incarnation, -math.inf))
+        return heard if broker.incarnation > incarnation else -math.inf
+
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
@@ -107,10 +112,11 @@ class Heirs:
     def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
         """Return the earliest time at which a publication that the owner has missed can have been published, in seconds
         of the port's clock."""
+        if lag is not None:
+            return max(lag.heard, self.heard(owner))
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
-        since = -math.inf if lag is not None or owner.incarnation < first else self._port.now - UNNOTICED
-        incarnation, heard = self._over.get(owner.name, (owner.incarnation, since))
-        return max(since, heard) if owner.incarnation > incarnation else since
+        since = -math.inf if owner.incarnation < first else self._port.now - UNNOTICED
+        return max(since, self.heard(owner))
 
     def _missed(self, owner: BrokerRef) -> tuple[Place, int]:
         """Return where in the log, and above which sequence number, the publications that an owner has missed begin.
@@ -135,7 +141,7 @@ class Heirs:
             if topic_filter in had:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
             elif lag is not None and lag.restored:  # announced to an earlier incarnation, at an unknown time
-                wanted.add(topic_filter, -math.inf, 0)
+                wanted.add(topic_filter, self._since(owner, lag), 1 << 63)
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
         return wanted

@@ -127,6 +127,11 @@ class Lag:
         self.doubts = Doubts()
         self.restored = False
         """Whether an earlier incarnation of this broker had lost the broker."""
+        self.heard = -math.inf
+        """When an earlier incarnation of the broker was over, in seconds of the port's clock: this one has missed
+        nothing from before. -inf: none is known of."""
+        self.returns = False
+        """Whether the broker was lost, or was there before the log began; else it may be new."""
         self.round = 0
         self.wanted = Wanted()
         self.baselines: dict[str, int] = {}
@@ -149,7 +154,7 @@ class Lag:
 
     def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
         """Mark the broker as lost. `bodies` are the publications that it may not have got."""
-        self.state, self.since = State.LOST, now
+        self.state, self.since, self.returns = State.LOST, now, True
         self.doubts.remove(self.answered)
         self.doubts.add(bodies, log.first)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
@@ -157,12 +162,13 @@ class Lag:
 
     def fate(self, now: float) -> Fate:
         """Return the record of a lost broker that a later incarnation of this broker restores."""
-        return Fate(now, self.broker, True, list(self.doubts.before), dict(self.doubts.seqs), dict(self.baselines))
+        before, doubts = list(self.doubts.before), dict(self.doubts.seqs)
+        return Fate(now, self.broker, True, before, doubts, dict(self.baselines), self.heard)
 
     def restore(self, fate: Fate) -> None:
         """Restore the state of a broker that an earlier incarnation of this broker had lost."""
-        self.restored = True
-        self.baselines = fate.baselines
+        self.restored = self.returns = True
+        self.baselines, self.heard = fate.baselines, fate.heard
         self.doubts.seqs = fate.doubts
         self.doubts.before = fate.before
         self.doubts.add((), 0)

@@ -12,6 +12,7 @@ sequence numbers as well, so that the whole log has one order.
 from __future__ import annotations
 
 import logging
+import math
 from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,6 +52,8 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     """`Doubts.seqs` of the broker."""
     baselines: dict[str, int] = {}
     """`Lag.baselines` of the broker."""
+    heard: float = -math.inf
+    """`Lag.heard` of the broker."""
 
 
 class Head(msgspec.Struct, array_like=True, tag=2):
@@ -339,11 +342,13 @@ class MissedLog:
                 fates |= {fate.broker: fate for fate in item.fates}
                 for fate in item.fates:
                     fate.at += part.shift
+                    fate.heard += part.shift
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
                 fates[item.broker] = item
                 item.at += part.shift
+                item.heard += part.shift
             else:
                 self._count(part, item.at, item.body, item.sent)
             part.at = max(part.at, part.shift if isinstance(item, Head) else item.at)

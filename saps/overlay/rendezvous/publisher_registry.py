@@ -296,8 +296,11 @@ class PublisherRegistry:
         entries = [self.note(each.topic_filter, body.broker, each.version, None, body.present) for each in body.filters]
         if not body.present or not any(entries):
             return []
-        seqs = [None if entry is None else entry.baseline for entry in entries]
+        seqs = [None if entry is None else self._owed_above(body.broker, entry.baseline) for entry in entries]
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
+
+    def _owed_above(self, broker: BrokerRef, baseline: int) -> int:
+        return baseline if self.catch_up is None else self.catch_up.owed_above(broker, baseline)
 
     def baselines(self, broker: BrokerRef) -> dict[str, int]:
         """Return the filters that this incarnation of a broker has announced here, each with its baseline: the broker
@@ -325,7 +328,7 @@ class PublisherRegistry:
             if known is not None and known.present and known.broker.incarnation < broker.incarnation:
                 self.catch_up.stale_incarnation(known.broker)
             if present and baseline is None:
-                baseline = self.catch_up.noted(broker, topic_filter, self.seq)
+                self.catch_up.noted(broker, topic_filter, self.seq)
         baseline = self.seq if baseline is None else baseline
         entry = RemoteFilter(broker, version, present, baseline, self._port.now)
         self.filters.put(topic_filter, entry)
