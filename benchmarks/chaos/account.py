@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks.chaos.schedule import Step
+from benchmarks.chaos.schedule import Kind, Step
 from benchmarks.switchover import record
 
 FLIGHT = 1.0
@@ -222,9 +222,10 @@ class Recorder:
         return end < math.inf and not self._touched(how, stream, subscriber, begin, end)
 
     def may_begin_anew(self, client: str, now: float) -> bool:
-        """A client that goes to the other side of a cut may find no session there: nobody promises one."""
-        cut = (each for each in self.incidents if each.struck <= now <= each.recovered and any(each.reach.sides))
-        return self.brokers.get(client) == ROAMING and any(cut)
+        """A client that goes to a broker that is cut off from its own may find no session there: nobody promises
+        one."""
+        cuts = (each for each in self.incidents if any(each.reach.sides) or each.step.kind is Kind.SWITCH)
+        return self.brokers.get(client) == ROAMING and any(each.struck <= now <= each.recovered for each in cuts)
 
     def last_gap(self, upto: dict[str, int], since: float) -> float:
         """When the last of these messages was published that has not come somewhere; 0 if all since `since` have."""
