@@ -135,3 +135,31 @@ def test_nothing_is_lost_or_doubled_if_brokers_restart_during_a_cut(seed: int) -
                 mine = {p: n for n, (_, b, t, _, p) in enumerate(recorder.published) if (b.name, t) == (name, topic)}
                 order = [mine[payload] for payload in got if payload in mine]
                 assert order == sorted(order), f"{topic} from {name} at {broker.name}"
+
+
+def test_an_heir_gets_nothing_from_before_the_last_incarnation_of_the_owner() -> None:
+    """The owner restarts, and its second incarnation ends; then the publisher restarts. Its log has what it published
+    all along, and heirs of the second incarnation ask for a filter that the publisher never heard of."""
+    simulation = Filed(1)
+    publisher, owner, away, other = simulation.build(4)
+    away.subscribe("t")
+    owner.subscribe("t")
+    simulation.run(2)
+    simulation.partition([away.name])
+    simulation.run(5)
+    publisher.publish("t", b"first", 2)
+    simulation.run(2)
+    owner = restart(simulation, owner, other.name)
+    simulation.run(10)
+    owner.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"second", 2)
+    simulation.run(2)
+    simulation.crash(owner.name)
+    simulation.run(5)
+    publisher.publish("t", b"missed", 2)
+    simulation.run(2)
+    publisher = restart(simulation, publisher, other.name)
+    simulation.run(10)
+    bodies = publisher.node.delivery.catch_up.heirs._missed_by(owner.ref, ["#"])
+    assert [payload for body in bodies for payload in body.payloads] == [b"missed"]
