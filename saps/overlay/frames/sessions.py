@@ -128,7 +128,8 @@ class Append(Frame, tag=70):
     stream: Number
     """Names the stream of frames to this holder; the greatest holds."""
     seq: Number
-    """Number of the frame in the stream: from 1 on, without gaps. The first frames bring all existing sessions."""
+    """Number of the frame in the stream: from 1 on, without gaps. Until `whole`, frames bring the existing sessions,
+    between commits."""
     commit: Number
     """My last commit that the frame contains."""
     whole: bool
