@@ -31,7 +31,7 @@ from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
 from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
-from saps.overlay.missed.lag import Lag, State
+from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
 from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.sending import Sending, Share
@@ -85,8 +85,6 @@ class CatchUp:
         self._told = 0, 0.0
         """The round in which all brokers were last told, and its time in seconds of the port's clock."""
         self._telling = False
-        self._begun = 0.0
-        """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._event = -math.inf
         """When a broker was last known to be lost or behind, in seconds of the port's clock; -inf while `_look` does
         not run."""
@@ -143,11 +141,16 @@ class CatchUp:
         """
         epoch = wall - self._port.now
         self.log.head = lambda: Head(
-            self._port.me, epoch, self._publishers.seq, [lag.fate(lag.since) for lag in self.lags.values()], boot
+            self._port.me,
+            epoch,
+            self._publishers.seq,
+            [lag.fate(lag.since, self.heirs.heard(lag.broker)) for lag in self.lags.values()],
+            boot,
         )
         for fate in self.log.restore(found, epoch, self._port.now, boot):
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)
+            self.heirs.restore(fate)
         if self.log.active:
             hit("log of an earlier incarnation")
             self._publishers.seq = self.log.incarnations[-1][0]
@@ -175,7 +178,7 @@ class CatchUp:
     def _begin_log(self) -> None:
         looking, self._event = self._event > -math.inf, self._port.now
         if not self.log.active:
-            self._begun = self._port.now
+            self.heirs.begin()
             self.log.begin(self._publishers.seq + 1)
             self._publishers.divide_again(self._publishers.streams)
         if not looking:
@@ -219,7 +222,7 @@ class CatchUp:
         lag.lost(pending, self.log, self._port.now)
         for topic_filter, seq in self._publishers.baselines(broker).items():
             lag.baselines[topic_filter] = min(seq, lag.baselines.get(topic_filter, seq))
-        self.log.tell(lag.fate(self._port.now))
+        self.log.tell(lag.fate(self._port.now, self.heirs.heard(broker)))
         if over:
             self._is_over(lag)
 
@@ -277,7 +280,7 @@ class CatchUp:
 
     def owed_above(self, broker: BrokerRef, seq: int) -> int:
         lag = self.lags.get(broker)
-        return min(seq, lag.start) if lag is not None and lag.returns else seq
+        return seq if lag is None or lag.cause is Cause.NEW else min(seq, lag.start)
 
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
@@ -286,8 +289,8 @@ class CatchUp:
         seq = max(seq, self.heirs.done.get(broker, 0), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
-        _, heard = self._port.first_heard.get(broker.name, (0, math.inf))
-        lag.returns, lag.heard = heard < self._begun, self.heirs.heard(broker)
+        if self.heirs.was_there(broker):
+            lag.cause = Cause.CUT_OFF
         return lag
 
     def _caught_up(self, lag: Lag) -> None:
@@ -343,7 +346,7 @@ class CatchUp:
             if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
-            above = lag.start if lag.returns else self._publishers.seq
+            above = self._publishers.seq if lag.cause is Cause.NEW else lag.start
             above = lag.baselines.get(wanted.topic_filter, above)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, above)
         if frame.last:

@@ -16,8 +16,8 @@ from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.lag import Lag, Wanted
-from saps.overlay.missed.log import MissedLog, Place
+from saps.overlay.missed.lag import Cause, Lag, Wanted
+from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
@@ -45,6 +45,8 @@ class Heirs:
         self._over: dict[str, tuple[int, float]] = {}
         """By broker name: the last incarnation that is over, and when that was heard, in seconds of the port's clock.
         Later incarnations have missed nothing before that time."""
+        self._begun = 0.0
+        """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self.done: dict[BrokerRef, int] = {}
         """By broker: the sequence number up to which it has everything."""
 
@@ -53,6 +55,19 @@ class Heirs:
         may both report it; the first report counts."""
         if self._over.get(broker.name, (-1, 0.0))[0] < broker.incarnation:
             self._over[broker.name] = broker.incarnation, self._port.now
+
+    def restore(self, fate: Fate) -> None:
+        """Record what an earlier incarnation of this broker knew of a lost broker."""
+        if fate.heard > -math.inf:
+            self._over[fate.broker.name] = fate.broker.incarnation - 1, fate.heard
+
+    def begin(self) -> None:
+        """Note that the log begins."""
+        self._begun = self._port.now
+
+    def was_there(self, broker: BrokerRef) -> bool:
+        """Return whether a broker was heard before the log began, so that it may have been cut off since."""
+        return self._port.first_heard.get(broker.name, (0, math.inf))[1] < self._begun
 
     def heard(self, broker: BrokerRef) -> float:
         """Return when an earlier incarnation of this one was over, in seconds of the port's clock; -inf: none was."""
@@ -112,10 +127,8 @@ class Heirs:
     def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
         """Return the earliest time at which a publication that the owner has missed can have been published, in seconds
         of the port's clock."""
-        if lag is not None:
-            return max(lag.heard, self.heard(owner))
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
-        since = -math.inf if owner.incarnation < first else self._port.now - UNNOTICED
+        since = -math.inf if lag is not None or owner.incarnation < first else self._port.now - UNNOTICED
         return max(since, self.heard(owner))
 
     def _missed(self, owner: BrokerRef) -> tuple[Place, int]:
@@ -140,7 +153,9 @@ class Heirs:
         for topic_filter in topic_filters:
             if topic_filter in had:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
-            elif lag is not None and lag.restored:  # announced to an earlier incarnation, at an unknown time
+            elif (
+                lag is not None and lag.cause is Cause.RESTORED
+            ):  # announced to an earlier incarnation, at an unknown time
                 wanted.add(topic_filter, self._since(owner, lag), 1 << 63)
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))

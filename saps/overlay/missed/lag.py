@@ -23,6 +23,17 @@ class State(Enum):
     GOING = "going"
 
 
+class Cause(Enum):
+    """Why a broker may have missed publications."""
+
+    NEW = "new"
+    """It was first heard when the log was there already, so it may have missed nothing."""
+    CUT_OFF = "cut off"
+    """It was declared dead, or was there before the log began."""
+    RESTORED = "restored"
+    """An earlier incarnation of this broker had lost it."""
+
+
 class Wanted:
     """Filters, each with its start: it counts for publications from a time on, or above a sequence number."""
 
@@ -125,13 +136,7 @@ class Lag:
         self.answered = 0
         """Sequence number up to which the broker's answers (`Caught`) reach."""
         self.doubts = Doubts()
-        self.restored = False
-        """Whether an earlier incarnation of this broker had lost the broker."""
-        self.heard = -math.inf
-        """When an earlier incarnation of the broker was over, in seconds of the port's clock: this one has missed
-        nothing from before. -inf: none is known of."""
-        self.returns = False
-        """Whether the broker was lost, or was there before the log began; else it may be new."""
+        self.cause = Cause.NEW
         self.round = 0
         self.wanted = Wanted()
         self.baselines: dict[str, int] = {}
@@ -154,21 +159,24 @@ class Lag:
 
     def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
         """Mark the broker as lost. `bodies` are the publications that it may not have got."""
-        self.state, self.since, self.returns = State.LOST, now, True
+        self.state, self.since = State.LOST, now
+        if self.cause is Cause.NEW:
+            self.cause = Cause.CUT_OFF
         self.doubts.remove(self.answered)
         self.doubts.add(bodies, log.first)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
-    def fate(self, now: float) -> Fate:
-        """Return the record of a lost broker that a later incarnation of this broker restores."""
+    def fate(self, now: float, heard: float) -> Fate:
+        """Return the record of a lost broker that a later incarnation of this broker restores. `heard` is as in
+        `Fate`."""
         before, doubts = list(self.doubts.before), dict(self.doubts.seqs)
-        return Fate(now, self.broker, True, before, doubts, dict(self.baselines), self.heard)
+        return Fate(now, self.broker, True, before, doubts, dict(self.baselines), heard)
 
     def restore(self, fate: Fate) -> None:
         """Restore the state of a broker that an earlier incarnation of this broker had lost."""
-        self.restored = self.returns = True
-        self.baselines, self.heard = fate.baselines, fate.heard
+        self.cause = Cause.RESTORED
+        self.baselines = fate.baselines
         self.doubts.seqs = fate.doubts
         self.doubts.before = fate.before
         self.doubts.add((), 0)

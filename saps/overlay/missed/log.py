@@ -53,7 +53,8 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     baselines: dict[str, int] = {}
     """`Lag.baselines` of the broker."""
     heard: float = -math.inf
-    """`Lag.heard` of the broker."""
+    """When an earlier incarnation of the broker was over, in seconds of this broker's clock: the lost one has missed
+    nothing from before. -inf: none is known of."""
 
 
 class Head(msgspec.Struct, array_like=True, tag=2):

@@ -296,11 +296,10 @@ class PublisherRegistry:
         entries = [self.note(each.topic_filter, body.broker, each.version, None, body.present) for each in body.filters]
         if not body.present or not any(entries):
             return []
-        seqs = [None if entry is None else self._owed_above(body.broker, entry.baseline) for entry in entries]
+        seqs = [None if entry is None else entry.baseline for entry in entries]
+        if self.catch_up is not None:
+            seqs = [None if seq is None else self.catch_up.owed_above(body.broker, seq) for seq in seqs]
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
-
-    def _owed_above(self, broker: BrokerRef, baseline: int) -> int:
-        return baseline if self.catch_up is None else self.catch_up.owed_above(broker, baseline)
 
     def baselines(self, broker: BrokerRef) -> dict[str, int]:
         """Return the filters that this incarnation of a broker has announced here, each with its baseline: the broker

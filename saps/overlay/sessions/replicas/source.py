@@ -217,11 +217,10 @@ class Source:
         whole = holder.snapshot is None
         holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes))
 
-    def _read_on(self, holder: _Holder) -> None:
+    def _read_on(self, holder: _Holder, snapshot: Iterator[tuple[list[Changes], bool]]) -> None:
         """Read the next sessions of the holder's snapshot."""
-        assert holder.snapshot is not None
         self.shown()
-        parts, last = next(holder.snapshot)
+        parts, last = next(snapshot)
         for part in parts[:-1]:
             self._add(holder, part)
         if last:
@@ -229,9 +228,11 @@ class Source:
         self._add(holder, parts[-1])
 
     def _send(self, holder: _Holder) -> None:
-        while len(holder.unacked) < WINDOW and (holder.queue or holder.snapshot is not None):
+        while len(holder.unacked) < WINDOW:
             if not holder.queue:
-                self._read_on(holder)
+                if holder.snapshot is None:
+                    break
+                self._read_on(holder, holder.snapshot)
             if not holder.unacked:
                 holder.progress = self._port.now
             frame = holder.queue.popleft()
