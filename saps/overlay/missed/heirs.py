@@ -153,9 +153,8 @@ class Heirs:
         for topic_filter in topic_filters:
             if topic_filter in had:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
-            elif (
-                lag is not None and lag.cause is Cause.RESTORED
-            ):  # announced to an earlier incarnation, at an unknown time
+            elif lag is not None and lag.cause is Cause.RESTORED:
+                # announced to an earlier incarnation, at an unknown time
                 wanted.add(topic_filter, self._since(owner, lag), 1 << 63)
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
