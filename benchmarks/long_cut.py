@@ -35,7 +35,7 @@ from benchmarks.generator import Bench
 from benchmarks.machine import this_machine
 from benchmarks.progress import interrupt_at_termination, progress_bar
 from benchmarks.section import update_page
-from benchmarks.streams import BUFFER_BYTES, StreamError, read_acks, send_all
+from benchmarks.streams import BUFFER_BYTES, StreamError, read_acks, receive, send_all
 from benchmarks.summary import percentile
 from examples.smart_city.processes import BrokerError
 from lab import Lab, LabError, obstacle
@@ -107,14 +107,12 @@ class Sink:
         """How many messages from before the horizon have come, and when the last one did."""
         self._last: dict[bytes, int] = {}
         self._layout = packets.Layout.of(f"{name}/00", PAYLOAD, 1)
-        self._sock, self._rest = bench.adopt(sock), b""
+        self._sock, self._rest, self._view = bench.adopt(sock), b"", memoryview(bytearray(BUFFER_BYTES))
         bench.watch(sock, self._take)
 
     def _take(self) -> None:
-        data = self._rest + self._sock.recv(BUFFER_BYTES)
+        data = self._rest + bytes(self._view[: receive(self._sock, self._view)])
         now, layout, size = time.monotonic_ns(), self._layout, self._layout.size
-        if len(data) == len(self._rest):
-            raise StreamError("the broker closed a subscriber's connection")
         whole = len(data) - len(data) % size
         self._rest = data[whole:]
         for start in range(0, whole, size):

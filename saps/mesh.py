@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from saps.local.batch import Batch
 from saps.messages import NOBODY, Message, Properties, Reached
-from saps.storage.journal import Row, Table
+from saps.storage.journal import Change
 from saps.storage.saved import SavedMessage, SavedSession
 
 
@@ -195,7 +195,7 @@ class SessionHost(Protocol):
     def birth(self, client: str) -> int:
         """Return the identity of the client's lasting session, which it keeps when it moves; 0 without one."""
 
-    def rows(self) -> Iterable[Iterable[tuple[Table, Any, Row]]]:
+    def rows(self) -> Iterable[Iterable[Change]]:
         """Yield the journal's rows of each lasting session. They are read when the session's turn comes: one that has
         ended by then is left out."""
 

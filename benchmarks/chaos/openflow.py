@@ -66,6 +66,7 @@ class OpenFlow:
     async def start(self) -> None:
         """The controller, before the brokers. Raises `LabError`."""
         self._counts.mkdir()
+        self._token.write_text(secrets.token_hex(16) + "\n")
         await self._run(Kind.CONTROLLER)
         await asyncio.to_thread(self.lab.set_controller, ("127.0.0.1", OPENFLOW))
 
@@ -155,8 +156,6 @@ class OpenFlow:
 
     def _controller(self) -> list[str]:
         options = ["--listen", f"127.0.0.1:{OPENFLOW}", "--northbound", f"{MANAGEMENT_GATE}:{NORTHBOUND}"]
-        if not self._token.exists():  # OFGate reads it when it starts
-            self._token.write_text(secrets.token_hex(16) + "\n")
         options += ["--token-file", str(self._token)]
         return ["controller", *options, "--state", str(self._folder / "ofc.json"), "--log-level", "warning"]
 

@@ -43,6 +43,10 @@ class Table(StrEnum):
     """(owner, name, content): a copied row of another broker's sessions"""
 
 
+Change = tuple[Table, Any, Row]
+"""A row with its table and key."""
+
+
 class Stored:
     """A message stored once for all its copies, as long as at least one copy refers to it."""
 

@@ -190,17 +190,21 @@ def _judge_sides(scene: Scene, far: set[str], split: int) -> None:
                 )
 
 
+def _two_sides(scene: Scene, rng: random.Random, seconds: float) -> list[str]:
+    """Traffic by trees for so long. Gives the names of the brokers that are to be cut off from b0, b1 among them."""
+    scene.begin()
+    for topic in TOPICS:
+        scene.construct(topic)
+    scene.traffic(seconds, churn=False)
+    return ["b1", *rng.sample([broker.name for broker in scene.brokers[2:]], rng.randrange(1, 5))]
+
+
 def partitions(seed: int, mode: Mode | None) -> Scene:
     """The mesh is split for a while, with an OFGate on each side that leads there; the controller hears both, or only
     one. After healing one leads, no tree is used by anybody who was told of it by the other, and nothing is lost."""
     rng = random.Random(seed)
     scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), lease=rng.choice([1.0, 10.0]))
-    scene.begin()
-    for topic in TOPICS:
-        scene.construct(topic)
-    scene.traffic(1.0, churn=False)
-    names = [broker.name for broker in scene.brokers]
-    far = ["b1", *rng.sample(names[2:], rng.randrange(1, 5))]
+    far = _two_sides(scene, rng, 1.0)
     if rng.random() < 0.5:
         scene.ofm.sides = dict.fromkeys(far, 1)
     scene.simulation.partition(far)
@@ -236,12 +240,7 @@ def cuts(seed: int, mode: Mode) -> Scene:
     datagrams; half of the brokers do not hear the first question what they want. Nothing of QoS 1 and 2 is lost."""
     rng = random.Random(seed)
     scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), lease=rng.choice([1.0, 10.0, 100.0]))
-    scene.begin()
-    for topic in TOPICS:
-        scene.construct(topic)
-    scene.traffic(1.5, churn=False)
-    names = [broker.name for broker in scene.brokers]
-    far = ["b1", *rng.sample(names[2:], rng.randrange(1, 5))]
+    far = _two_sides(scene, rng, 1.5)
     asked: set[tuple[Returned, BrokerRef]] = set()
     tell = Returned.tell
 

@@ -280,7 +280,7 @@ class CatchUp:
 
     def owed_above(self, broker: BrokerRef, seq: int) -> int:
         lag = self.lags.get(broker)
-        return seq if lag is None or lag.cause is Cause.NEW else min(seq, lag.start)
+        return seq if lag is None else lag.owed_above(seq)
 
     def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
@@ -341,14 +341,14 @@ class CatchUp:
         lag.progress = self._port.now
         if frame.owner is not None:  # the sender adopted sessions with these filters, perhaps while both were cut off
             self.heirs.adopted(lag, frame.owner, [each.topic_filter for each in frame.filters])
+        above = lag.owed_above(self._publishers.seq)
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
             if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
-            above = self._publishers.seq if lag.cause is Cause.NEW else lag.start
-            above = lag.baselines.get(wanted.topic_filter, above)
-            self._publishers.note(wanted.topic_filter, sender, wanted.version, above)
+            baseline = lag.baselines.get(wanted.topic_filter, above)
+            self._publishers.note(wanted.topic_filter, sender, wanted.version, baseline)
         if frame.last:
             lag.go()
             if not (lag.doubts.seqs or self._something(lag)):

@@ -157,6 +157,10 @@ class Lag:
         """Sequence number up to which the broker has everything (`Missed.start`)."""
         return min([self.taken, *(seq - 1 for seq in self.doubts.seqs)])
 
+    def owed_above(self, seq: int) -> int:
+        """Return the number above which the broker is to wait for publications, if live ones begin above `seq`."""
+        return seq if self.cause is Cause.NEW else min(seq, self.start)
+
     def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
         """Mark the broker as lost. `bodies` are the publications that it may not have got."""
         self.state, self.since = State.LOST, now

@@ -296,9 +296,8 @@ class PublisherRegistry:
         entries = [self.note(each.topic_filter, body.broker, each.version, None, body.present) for each in body.filters]
         if not body.present or not any(entries):
             return []
-        seqs = [None if entry is None else entry.baseline for entry in entries]
-        if self.catch_up is not None:
-            seqs = [None if seq is None else self.catch_up.owed_above(body.broker, seq) for seq in seqs]
+        above = self.seq if self.catch_up is None else self.catch_up.owed_above(body.broker, self.seq)
+        seqs = [None if entry is None else min(entry.baseline, above) for entry in entries]
         return [Baseline(self._port.me.name, self._port.me.incarnation, seqs)]
 
     def baselines(self, broker: BrokerRef) -> dict[str, int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
@@ -27,7 +27,7 @@ from saps.overlay.sessions.claiming import Claiming, CopiesHere, Done
 from saps.overlay.sessions.directory import Directory, partition_of
 from saps.overlay.sessions.doubts import Doubts
 from saps.overlay.timeouts import SharedTimeout
-from saps.storage.journal import Row, Table
+from saps.storage.journal import Change
 
 if TYPE_CHECKING:
     from saps.mesh import SessionHost
@@ -185,7 +185,7 @@ class Sessions:
         if not self._alone():
             self.notices.claim(client, None)
 
-    def rows(self) -> Iterable[Iterable[tuple[Table, Any, Row]]]:
+    def rows(self) -> Iterable[Iterable[Change]]:
         """Yield the journal's rows of each lasting session here, read when its turn comes."""
         return () if self.host is None else self.host.rows()
 

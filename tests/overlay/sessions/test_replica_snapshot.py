@@ -5,21 +5,19 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from saps.local.batch import Origin, form
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
+from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.sessions import Append, Appended
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import ROWS, snapshot
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.source import Source
-from saps.storage.journal import Journal, Row, Table
+from saps.storage.journal import Change, Journal, Row, Table
 from tests.drawn import seeds
 from tests.overlay.ports import LonePort
-
-Change = tuple[Table, Any, Row]
 
 
 class Owner(LonePort):
@@ -191,5 +189,5 @@ def test_a_message_of_many_sessions_is_read_once() -> None:
     assert sorted(read) == sorted(owner.references)
 
 
-def _size(part: Any) -> int:
+def _size(part: Changes) -> int:
     return len(part.sessions) + len(part.messages) + len(part.copies)

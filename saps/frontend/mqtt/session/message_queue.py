@@ -12,7 +12,8 @@ from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.session.journaled import Change, Copies, Entry
+    from saps.frontend.mqtt.session.journaled import Copies, Entry
+    from saps.storage.journal import Change
 
 
 class MessageQueue:

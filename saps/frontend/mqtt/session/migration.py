@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.durable import DurableSession
-from saps.frontend.mqtt.session.journaled import Change, JournaledInflight
+from saps.frontend.mqtt.session.journaled import JournaledInflight
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
@@ -34,6 +34,7 @@ from saps.frontend.mqtt.session.snapshot import (
 from saps.local.batch import Batch, Origin
 from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Yields
+from saps.storage.journal import Change
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 

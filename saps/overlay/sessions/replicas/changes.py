@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
-from saps.storage.journal import Batch, Row, Table
+from saps.storage.journal import Batch, Change, Row, Table
 
 PART = 1 << 16
 """Payload bytes at which a part of a snapshot is complete."""
@@ -23,6 +23,8 @@ _GONE = {
     Table.INCOMING: "no_incoming",
 }
 Stamp = Callable[[str], int]
+Snapshot = Iterator[tuple[list[Changes], bool]]
+"""Yields parts of a frame each, read at one moment, and whether they are the last."""
 
 
 def changes_of(batch: Batch, stamp: Stamp) -> Changes:
@@ -42,10 +44,8 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
     return changes
 
 
-def snapshot(
-    sessions: Iterable[Iterable[tuple[Table, Any, Row]]], stamp: Stamp
-) -> Iterator[tuple[list[Changes], bool]]:
-    """Yield the rows of some sessions as changes, in order and in parts of a frame each, and whether they are the last.
+def snapshot(sessions: Iterable[Iterable[Change]], stamp: Stamp) -> Snapshot:
+    """Yield the rows of all sessions as changes, in order, those of some sessions at a time.
 
     Each session is read in one go when it is asked for; until the next one is, the owner may go on and commit. A
     message of several sessions is in the parts of the first one: it still exists when a later session has it."""

@@ -17,17 +17,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Any
 
 from saps.marks import hit
 from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.sessions import Append, Appended, Replaced
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.changes import changes_of, snapshot, some, urgent
-from saps.storage.journal import Batch, Row, Table
+from saps.overlay.sessions.replicas.changes import Snapshot, changes_of, snapshot, some, urgent
+from saps.storage.journal import Batch, Change
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +45,10 @@ class _Holder:
 
     __slots__ = ("acked", "progress", "queue", "ref", "seq", "snapshot", "stream", "unacked", "whole_at")
 
-    def __init__(self, ref: BrokerRef, stream: int, snapshot: Iterator[tuple[list[Changes], bool]]) -> None:
+    def __init__(self, ref: BrokerRef, stream: int, snapshot: Snapshot) -> None:
         self.ref = ref
         self.stream = stream
-        self.snapshot: Iterator[tuple[list[Changes], bool]] | None = snapshot
+        self.snapshot: Snapshot | None = snapshot
         """The sessions not read yet; None once the last one is."""
         self.seq = 0
         """Number of the last frame made for this holder."""
@@ -83,7 +82,7 @@ class Source:
         self._wanted = copies - 1
         self.refuse = False
         """Whether commits wait while no other broker has a copy (`session.minority`)."""
-        self.rows: Callable[[], Iterable[Iterable[tuple[Table, Any, Row]]]] = tuple
+        self.rows: Callable[[], Iterable[Iterable[Change]]] = tuple
         """Returns the journal's rows of each lasting session, to be read in its turn."""
         self.shown: Callable[[], None] = _nothing
         """Called before `rows` are read for a holder, even rows of no commit yet. If such a row is removed before a
@@ -196,7 +195,6 @@ class Source:
             begun.append(_Holder(best, self._streams, snapshot(self.rows(), self._stamp)))
             self._holders[best.name] = begun[-1]
         for holder in begun:
-            holder.progress = self._port.now
             self._send(holder)
         for holder in before if begun else ():  # the frame tells them the new holders
             self._enqueue(holder, Changes())
@@ -217,7 +215,7 @@ class Source:
         whole = holder.snapshot is None
         holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes))
 
-    def _read_on(self, holder: _Holder, snapshot: Iterator[tuple[list[Changes], bool]]) -> None:
+    def _read_on(self, holder: _Holder, snapshot: Snapshot) -> None:
         """Read the next sessions of the holder's snapshot."""
         self.shown()
         parts, last = next(snapshot)
@@ -228,13 +226,15 @@ class Source:
         self._add(holder, parts[-1])
 
     def _send(self, holder: _Holder) -> None:
+        if not holder.queue and holder.snapshot is None:
+            return
+        if not holder.unacked:
+            holder.progress = self._port.now
         while len(holder.unacked) < WINDOW:
-            if not holder.queue:
-                if holder.snapshot is None:
-                    break
+            if not holder.queue and holder.snapshot is not None:
                 self._read_on(holder, holder.snapshot)
-            if not holder.unacked:
-                holder.progress = self._port.now
+            if not holder.queue:
+                break
             frame = holder.queue.popleft()
             frame.holders = self.holders
             holder.unacked.append(frame)
