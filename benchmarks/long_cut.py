@@ -93,18 +93,20 @@ class Source:
 
 
 class Sink:
-    """A subscriber of one source: when what came, and whether it was in order for each topic, which excludes that
-    anything came twice."""
+    """A subscriber of one source: when what came, and whether it came once, and in order for each topic."""
 
     def __init__(self, bench: Bench, sock: socket.socket, name: str) -> None:
         self.due, self.arrived = array("q"), array("q")
-        """Of each message, in the order of arrival: nanoseconds of the monotonic clock."""
-        self.wrong = 0
-        """Messages that came twice, or after a later one of their topic."""
+        """Of each message that came for the first time, in the order of arrival: nanoseconds of the monotonic clock."""
+        self.doubled = 0
+        self.late = 0
+        """Messages that came after a later one of their topic."""
         self.horizon = math.inf
         """When the cut was over, from then on."""
         self.early, self.last_early = 0, 0
         """How many messages from before the horizon have come, and when the last one did."""
+        self._known: set[int] = set()
+        """The moments at which they were due, by which they are told apart."""
         self._last: dict[bytes, int] = {}
         self._layout = packets.Layout.of(f"{name}/00", PAYLOAD, 1)
         self._sock, self._rest, self._view = bench.adopt(sock), b"", memoryview(bytearray(BUFFER_BYTES))
@@ -118,13 +120,18 @@ class Sink:
         for start in range(0, whole, size):
             stamp = start + layout.stamp
             due = int.from_bytes(data[stamp : stamp + packets.STAMP_BYTES])
+            if due in self._known:
+                self.doubled += 1
+                continue
+            self._known.add(due)
             topic = data[start + 5 : start + layout.packet_id]
-            self.wrong += due <= self._last.get(topic, 0)
-            self._last[topic] = due
+            last = self._last.get(topic, 0)
+            self.late += due < last
+            self._last[topic] = max(due, last)
             self.due.append(due)
+            self.arrived.append(now)
             if due < self.horizon:
                 self.early, self.last_early = self.early + 1, now
-        self.arrived.extend([now] * (whole // size))
         if whole:
             at = layout.packet_id
             send_all(self._sock, packets.pubacks(data[at:whole:size], data[at + 1 : whole : size]))
@@ -142,7 +149,9 @@ class MadeUp(msgspec.Struct, frozen=True):
     missed: int
     """Published during the cut."""
     lost: int
-    wrong: int
+    doubled: int
+    late: int
+    """Came once, but after a later one of their topic."""
     begun: float
     """Seconds from the repair to the first of them."""
     done: float
@@ -161,6 +170,8 @@ class Result(msgspec.Struct, frozen=True):
     live: dict[str, list[float]]
     """p50 and p99 in seconds of live traffic, by what it is."""
     lost_live: int
+    wrong_live: int
+    """Doubled or out of order."""
 
 
 class Traffic:
@@ -236,8 +247,9 @@ class Traffic:
             "in a site, while it is made up": self._figures(self.near, healed, done),
             "between sites, new topics": self._figures(self.new, healed, done),
         }
-        lost = sum(len(source.published) - len(sink.due) for source, sink in [*self.near.values(), *self.new.values()])
-        return Result(sites, live, lost)
+        beside = [*self.near.values(), *self.new.values()]
+        lost = sum(len(source.published) - len(sink.due) for source, sink in beside)
+        return Result(sites, live, lost, sum(sink.doubled + sink.late for _, sink in beside))
 
     def _made_up(self, site: str, begun: int, healed: int) -> MadeUp:
         source, sink = self.long[site]
@@ -247,7 +259,8 @@ class Traffic:
             site,
             missed,
             len(source.published) - len(sink.due),
-            sink.wrong,
+            sink.doubled,
+            sink.late,
             begun=(first - healed) / 1e9,
             done=(sink.last_early - healed) / 1e9,
         )
@@ -273,14 +286,14 @@ async def measure(minutes: float, rate: float, show: Callable[[str], None]) -> R
 def markdown(result: Result, said: str) -> str:
     """The tables."""
     lines = [said, ""]
-    lines += ["| published at | missed | lost | doubled or out of order | first after | all after | made up |"]
-    lines += ["|---|---:|---:|---:|---:|---:|---:|"]
+    lines += ["| published at | missed | lost | doubled | out of order | first after | all after | made up |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [
-        f"| {site.site} | {site.missed:,} | {site.lost} | {site.wrong} | {site.begun:.1f} s | {site.done:.1f} s "
+        f"| {site.site} | {site.missed:,} | {site.lost} | {site.doubled} | {site.late} | {site.begun:.1f} s | {site.done:.1f} s "
         f"| {site.rate:,.0f}/s |"
         for site in result.sites
     ]
-    lines += ["", f"Live traffic beside it ({result.lost_live} lost):", ""]
+    lines += ["", f"Live traffic beside it ({result.lost_live} lost, {result.wrong_live} doubled or out of order):", ""]
     lines += ["| | p50 | p99 |", "|---|---:|---:|"]
     lines += [f"| {what} | {1000 * p50:.1f} ms | {1000 * p99:.1f} ms |" for what, (p50, p99) in result.live.items()]
     return "\n".join(lines)
@@ -320,7 +333,8 @@ def main(words: Sequence[str] | None = None) -> int:
     print(text)
     if chosen.write:
         update_page(PAGE, "long-cut", text)
-    return int(any(site.lost or site.wrong for site in result.sites) or result.lost_live > 0)
+    wrong = [(site.lost, site.doubled, site.late) for site in result.sites]
+    return int(any(map(any, wrong)) or result.lost_live + result.wrong_live > 0)
 
 
 if __name__ == "__main__":

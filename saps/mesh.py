@@ -261,8 +261,12 @@ class SessionHost(Protocol):
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         """Give these sessions publications that they may have missed; publications they have had are left out."""
 
-    def merge(self, client: str, parts: list[bytes]) -> None:
+    def merge(self, client: str, parts: list[bytes], brings: Callable[[tuple[str, int], str], range]) -> None:
         """Add the packed messages of a branch to the client's session, except those it has had already.
+
+        `brings` returns the numbers of a publishing broker's (name, incarnation) publications to a topic that this
+        broker has got through the mesh, or will get. The session is left to get these in their order, if it has been
+        here all the time, and the branch merely stood in for it.
 
         Raises `ValueError` for malformed parts."""
 

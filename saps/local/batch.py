@@ -50,6 +50,10 @@ class Publisher(Protocol):
     def incarnation(self) -> int: ...
 
 
+UNNUMBERED = 1 << 62
+"""A number above all sequence numbers that the mesh assigns."""
+
+
 class Origin(NamedTuple):
     """The identity of a publication in the whole mesh."""
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from saps.local.batch import Batch as Single
-from saps.local.batch import Origin
+from saps.local.batch import UNNUMBERED, Origin
 from saps.marks import hit
 
 Row = tuple[Any, ...]
@@ -103,8 +103,6 @@ def _nowhere() -> int:
     return 0
 
 
-UNNUMBERED = 1 << 62
-"""A number above all sequence numbers of publications."""
 MUCH = 64 << 20
 """Bytes of payload that may wait for a commit before publishers are held back."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.journaled import RECENT
 from saps.local.batch import Batch, Origin
@@ -457,6 +458,55 @@ def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
     for number in (1, 2):
         mesh.tell(three, number, 2)
     nomad.until(lambda: nomad.got[2] == [b"b2 0", b"b2 2"])
+
+
+@marks.expect("branch that stood in for a session")
+@DISKS
+@pytest.mark.parametrize(("count", "room"), [(3000, 500), (3 * RECENT, 1 << 16)], ids=["overflows", "remembers less"])
+def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(count: int, room: int, disks: bool) -> None:
+    """The heir beyond the cut has room for the last 500 only, or for more than a session remembers."""
+    mesh = Replicated(1, disks=disks)
+    mesh.limits = Limits(maximum_queued=room)
+    home, *_, speaker = mesh.build(5)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(home)
+    nomad.subscribe("t/#")
+    mesh.tell(speaker, 0, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 1)
+    mesh.run(2)
+    mesh.partition([home.name])
+    mesh.run(10)
+    assert len(mesh.sessions("c")) == 2
+    for number in range(1, count):
+        mesh.tell(speaker, number, 2)
+        mesh.run(0.0005)
+    mesh.heal()
+    nomad.until(lambda: len(nomad.got[2]) >= count)
+    mesh.run(20)
+    assert mesh.sessions("c") == [home.name]
+    for remainder in (0, 1):
+        wanted = [b"b4 %d" % number for number in range(remainder, count, 2)]
+        assert [each for each in nomad.got[2] if int(each.split()[1]) % 2 == remainder] == wanted
+
+
+@marks.expect("branch that stood in for a session")
+def test_what_a_branch_got_as_a_member_of_a_group_comes_to_the_session_it_stood_in_for() -> None:
+    """The group has no other member beyond the cut, and the session has a plain subscription to the same topic."""
+    mesh = Replicated(1)
+    home, *_, speaker = mesh.build(5)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(home)
+    nomad.subscribe("$share/g/t/#", "t/#")
+    mesh.run(2)
+    mesh.partition([home.name])
+    mesh.run(10)
+    for number in range(10):
+        mesh.tell(speaker, number, 2)
+    mesh.run(1)
+    mesh.heal()
+    mesh.run(30)
+    nomad.until(lambda: mesh.sessions("c") == [home.name])
+    assert sorted(nomad.got[2]) == sorted(2 * [b"b4 %d" % number for number in range(10)])
 
 
 @marks.expect("question for a session that is adopted here")

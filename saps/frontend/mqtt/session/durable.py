@@ -39,6 +39,15 @@ def _ignore() -> None:
     pass
 
 
+class Base(NamedTuple):
+    """A session at the broker from which another one has adopted it."""
+
+    number: int
+    """Its number there (`DurableSession.number`)."""
+    had: frozenset[Origin]
+    """The publications in it at the adoption. That broker has them, too, or had them."""
+
+
 class DurableSession(Session):
     """A session of a broker with storage. `persist` stores it once it has an expiry interval."""
 
@@ -47,10 +56,10 @@ class DurableSession(Session):
         "_came_until",
         "_copies",
         "_journal",
-        "_number",
         "_row",
         "base",
         "birth",
+        "number",
         "stored",
     )
 
@@ -60,17 +69,17 @@ class DurableSession(Session):
         """Make a session. `birth` identifies it on every broker. `number`: its number in the journal, if it has one."""
         super().__init__(hub, client_id, limits, budget)
         self.birth = birth
-        self.base: dict[tuple[str, int], frozenset[Origin]] = {}
-        """By broker (name, incarnation) from which the session was adopted: the publications in it then. That broker
-        has them, too, or had them."""
+        self.base: dict[tuple[str, int], Base] = {}
+        """By broker (name, incarnation) from which the session was adopted: its state there."""
         self.stored = False
         self._came: set[Origin] = set()
         """Publications that came with the session, or a branch of it. The mesh may bring them again until
         `_came_until`, in seconds on the hub's clock."""
         self._came_until = 0.0
         self._journal = journal
-        self._number = number or journal.number()
-        self._copies = Copies(journal, self._number)
+        self.number = number or journal.number()
+        """Identifies the session in the journal, for as long as it stays at this broker."""
+        self._copies = Copies(journal, self.number)
         self._row = bool(number)
         """Whether the journal has a row of the session."""
 
@@ -84,16 +93,16 @@ class DurableSession(Session):
                 self._forget()
         if lasting or (self._journal.disk and self.will is not None and not self.closed):
             self._row = True
-            self._journal.put(Table.SESSIONS, self._number, self._described())
+            self._journal.put(Table.SESSIONS, self.number, self._described())
         elif self._row:
             self._row = False
-            self._journal.drop(Table.SESSIONS, self._number)
+            self._journal.drop(Table.SESSIONS, self.number)
 
     def _described(self) -> tuple[object, ...]:
         epoch, will = self._journal.epoch, self.will
         away = self.connection is None and self.ends_at < inf  # inf: it moves to another broker
         return (
-            self._number,
+            self.number,
             self.client_id,
             self.user,
             self.expiry,
@@ -150,7 +159,7 @@ class DurableSession(Session):
         """Yield all rows of the session in the journal."""
         if not self.stored:
             return
-        number = self._number
+        number = self.number
         yield Table.SESSIONS, number, self._described()
         for topic_filter, subscription in self.subscriptions.items():
             yield Table.SUBSCRIPTIONS, (number, topic_filter), (number, topic_filter, subscription)
@@ -169,7 +178,7 @@ class DurableSession(Session):
         """Delete the session from the journal; it goes on in memory."""
         self.stored = False
         for topic_filter in self.subscriptions:
-            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+            self._journal.drop(Table.SUBSCRIPTIONS, (self.number, topic_filter))
         inflight, incoming = dict(self.window.inflight), dict(self.incoming or ())
         for book in (self.window.inflight, self.incoming):
             if isinstance(book, JournaledInflight | JournaledIncoming):
@@ -181,19 +190,19 @@ class DurableSession(Session):
 
     def subscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
         if self.stored:
-            key = self._number, subscription.filter
+            key = self.number, subscription.filter
             self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
         super().subscribe(subscription, done)
 
     def unsubscribe(self, topic_filter: str) -> bool:
         if self.stored and topic_filter in self.subscriptions:
-            self._journal.drop(Table.SUBSCRIPTIONS, (self._number, topic_filter))
+            self._journal.drop(Table.SUBSCRIPTIONS, (self.number, topic_filter))
         return super().unsubscribe(topic_filter)
 
     def adopt(self, inflight: dict[int, Copy | None], incoming: dict[int, int], waiting: list[Copy]) -> None:
         super().adopt(inflight, incoming, waiting)
         for topic_filter, subscription in self.subscriptions.items() if self.stored else ():
-            key = self._number, topic_filter
+            key = self.number, topic_filter
             self._journal.put(Table.SUBSCRIPTIONS, key, (*key, subscription))
 
     def hand_off(self) -> None:

@@ -7,17 +7,18 @@ mesh requests the session of a client that has connected to another broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.durable import Base, DurableSession
 from saps.frontend.mqtt.session.journaled import JournaledInflight
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
+    Part,
     Settings,
     acknowledged_of,
     copies_of,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.session.sessions import Sessions as SessionTable
 
+NOWHERE = Base(0, frozenset())
 Enter = Callable[[Arrival], None]
 """Callback that goes on with a CONNECT."""
 Waiting = tuple["ClientConnection", Enter]
@@ -54,6 +56,10 @@ def _nothing() -> None:
 
 def _nothing_of(session: Session) -> None:
     pass
+
+
+def _brings_nothing(incarnation: tuple[str, int], topic: str) -> range:
+    return range(0)
 
 
 class SessionMigration:
@@ -222,10 +228,11 @@ class SessionMigration:
 
     def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
         session = self._sessions[client]
-        known = frozenset[Origin]()
-        if branch_of is not None and isinstance(session, DurableSession):
-            known = session.repaired | session.base.get(branch_of, frozenset())
-        return _contents(self._common, session, force, known)
+        if branch_of is None or not isinstance(session, DurableSession):
+            return _contents(self._common, session, force, frozenset())
+        base = session.base.get(branch_of, NOWHERE)
+        trunk = base.number if client in self._unclaimed else 0
+        return _contents(self._common, session, force, session.repaired | base.had, trunk)
 
     def depart(self, client: str) -> None:
         session = self._sessions[client]
@@ -321,7 +328,7 @@ class SessionMigration:
             self.unpack(client, second, lambda single: False)
             if isinstance(session, DurableSession):
                 had = (item.origin for part in unpacked(second) for item in part.items)
-                session.base[owner] = frozenset(origin for origin in had if origin is not None)
+                session.base[owner] = Base(saved.number, frozenset(origin for origin in had if origin is not None))
             if not claimed:
                 self._unclaimed.add(client)
             self.admit(session)
@@ -366,11 +373,16 @@ class SessionMigration:
             if isinstance(session, DurableSession):  # the mesh may bring them, too
                 session.came(single.origin for single in batch.singles if single.origin is not None)
 
-    def merge(self, client: str, parts: list[bytes]) -> None:
+    def merge(
+        self, client: str, parts: list[bytes], brings: Callable[[tuple[str, int], str], range] = _brings_nothing
+    ) -> None:
         found = unpacked(parts)
         session = self._sessions.get(client)
         if not isinstance(session, DurableSession):
             return
+        if session.number == found[0].trunk:
+            hit("branch that stood in for a session")
+            found = [_brought_by_nobody_else(found, brings)]
         _settle(self._common, session, acknowledged_of(found))
         had, items = session.had, [item for part in found for item in part.items]
         sent = self._sent_by_branch(session, items)
@@ -420,8 +432,10 @@ class SessionMigration:
             self._sessions.end(self._sessions[client])
 
 
-def _contents(common: Common, session: Session, force: bool, known: frozenset[Origin]) -> list[bytes] | None:
-    """Pack a session as `SessionMigration.pack` does, without the publications `known`."""
+def _contents(
+    common: Common, session: Session, force: bool, known: frozenset[Origin], trunk: int = 0
+) -> list[bytes] | None:
+    """Pack a session as `SessionMigration.pack` does, without the publications `known`. `trunk` as in `Part`."""
     incoming = session.incoming or {}
     if -1 in incoming.values() and not force:
         return None
@@ -431,11 +445,25 @@ def _contents(common: Common, session: Session, force: bool, known: frozenset[Or
     # This broker goes on repeating unconfirmed publications. The client publishes those again that an earlier
     # incarnation may have published only in part.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-    items = list(items_of(session, _incarnation(common), common.clock()))
+    items = list(items_of(session, _incarnation(common), common.clock(), trunk > 0))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
-    return packed((item for item in items if item.origin not in known), taken, session.had, pending)
+    return packed((item for item in items if item.origin not in known), taken, session.had, pending, trunk)
+
+
+def _brought_by_nobody_else(parts: list[Part], brings: Callable[[tuple[str, int], str], range]) -> Part:
+    """Return the publications of a branch without a client that the mesh does not bring to the session here.
+
+    The branch may lack some that its queue had no room for. If the others came before these, they would overtake them.
+    """
+    numbers = cache(brings)
+
+    def comes(item: Item) -> bool:
+        origin, message = item.origin, item.message
+        return origin is not None and message is not None and origin.seq in numbers(origin[:2], message.topic)
+
+    return Part(items=[item for part in parts for item in part.items if not item.packet_id and not comes(item)])
 
 
 def _incarnation(common: Common) -> tuple[str, int]:

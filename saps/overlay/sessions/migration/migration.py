@@ -221,16 +221,18 @@ class Migrations:
         sessions: Sessions,
         passed: Callable[[BrokerRef, str], int],
         waiting: Callable[[list[str]], bool],
+        brings: Callable[[tuple[str, int], str], range],
     ) -> None:
         """`passed` returns the number of a broker's last publication to a topic that went to the subscribers here.
 
-        `waiting` returns whether a publication that matches some filters has come and could not be passed on yet."""
+        `waiting` returns whether a publication that matches some filters has come and could not be passed on yet.
+        `brings` is as in `saps.mesh.SessionHost.merge`."""
         self._port = port
         self._sessions = sessions
         self._offering: set[str] = set()
         """Clients of older sessions here that other brokers have been told of (`Offer`) in the last `TELL_AGAIN`
         seconds."""
-        self.target = MigrationTarget(port, calls, sessions, waiting)
+        self.target = MigrationTarget(port, calls, sessions, waiting, brings)
         self.source = MigrationSource(port, sessions, passed, waiting)
 
     def offer(self, client: str) -> bool:

@@ -104,12 +104,14 @@ class MigrationTarget:
         calls: RangeCalls,
         sessions: Sessions,
         waiting: Callable[[list[str]], bool],
+        brings: Callable[[tuple[str, int], str], range],
     ) -> None:
-        """`waiting` as for `saps.overlay.sessions.migration.migration.Migrations`."""
+        """`waiting` and `brings` as for `saps.overlay.sessions.migration.migration.Migrations`."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
         self._waiting = waiting
+        self._brings = brings
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -380,7 +382,7 @@ class MigrationTarget:
 
     def _merge(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """Merge a branch into the session here, and send `Arrived`. Raises `ValueError` for malformed parts."""
-        self._host.merge(transfer.claiming.client, parts)
+        self._host.merge(transfer.claiming.client, parts, self._brings)
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from saps.local.batch import Origin
+from saps.local.batch import UNNUMBERED, Origin
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
@@ -17,9 +17,6 @@ RECENT = 1024
 """Number of messages per session whose origins are remembered, as a guard against duplicates."""
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
-UNNUMBERED = 1 << 62
-"""Added to a message's number in the owner's journal to make an origin for a message without one; above all
-publication numbers."""
 
 
 class Copy:
