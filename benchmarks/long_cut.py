@@ -289,8 +289,8 @@ def markdown(result: Result, said: str) -> str:
     lines += ["| published at | missed | lost | doubled | out of order | first after | all after | made up |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|"]
     lines += [
-        f"| {site.site} | {site.missed:,} | {site.lost} | {site.doubled} | {site.late} | {site.begun:.1f} s | {site.done:.1f} s "
-        f"| {site.rate:,.0f}/s |"
+        f"| {site.site} | {site.missed:,} | {site.lost} | {site.doubled} | {site.late} "
+        f"| {site.begun:.1f} s | {site.done:.1f} s | {site.rate:,.0f}/s |"
         for site in result.sites
     ]
     lines += ["", f"Live traffic beside it ({result.lost_live} lost, {result.wrong_live} doubled or out of order):", ""]

@@ -177,6 +177,18 @@ class Sessions(Protocol):
         """Note sessions from an earlier incarnation of this broker, whose clients may have moved on meanwhile."""
 
 
+class Trunk(NamedTuple):
+    """The session of which another broker has a branch."""
+
+    broker: tuple[str, int]
+    """Name and incarnation of its broker."""
+    number: int
+    """`SessionHost.number` there."""
+    brings: dict[tuple[str, int], int]
+    """By publishing broker (name, incarnation): the number above which all its publications for plain subscriptions of
+    the session come there through the mesh."""
+
+
 class SessionHost(Protocol):
     """The sessions of one broker, as the mesh sees them.
 
@@ -191,6 +203,9 @@ class SessionHost(Protocol):
 
     def lasting(self, client: str) -> bool:
         """Return whether the client's session outlives its connection, or will when a waiting CONNECT has entered."""
+
+    def number(self, client: str) -> int:
+        """Return what identifies the client's lasting session as long as it stays at this broker; 0 without one."""
 
     def birth(self, client: str) -> int:
         """Return the identity of the client's lasting session, which it keeps when it moves; 0 without one."""
@@ -212,12 +227,13 @@ class SessionHost(Protocol):
     def describe(self, client: str) -> list[bytes]:
         """Return the settings and subscriptions of a surrendered session."""
 
-    def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, trunk: Trunk | None = None) -> list[bytes] | None:
         """Return everything that a surrendered session has to deliver and to acknowledge.
 
         Return None if something is not settled yet, so that the caller must try again; with `force`, leave that out.
-        `branch_of` is the broker (name, incarnation) that has the session of which this one is a branch. Leave out what
-        a repaired file had of it, and, if it was adopted from this broker, what it had then."""
+        `trunk` is the session of which this one is a branch. Leave out what a repaired file had of it, and, if it was
+        adopted from there, what it had then. If it has only stood in for the trunk, without a client, leave out what
+        the mesh brings there: the branch's queue may have had no room for what came before."""
 
     def depart(self, client: str) -> None:
         """Forget a surrendered session, which another broker has now."""
@@ -261,12 +277,8 @@ class SessionHost(Protocol):
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         """Give these sessions publications that they may have missed; publications they have had are left out."""
 
-    def merge(self, client: str, parts: list[bytes], brings: Callable[[tuple[str, int], str], range]) -> None:
+    def merge(self, client: str, parts: list[bytes]) -> None:
         """Add the packed messages of a branch to the client's session, except those it has had already.
-
-        `brings` returns the numbers of a publishing broker's (name, incarnation) publications to a topic that this
-        broker has got through the mesh, or will get. The session is left to get these in their order, if it has been
-        here all the time, and the branch merely stood in for it.
 
         Raises `ValueError` for malformed parts."""
 

@@ -116,9 +116,7 @@ class OverlayNode:
             port, calls, directory, stamps.later, lambda: self.joined, self._alone, timeout,
             settings.suspect_after - settings.heartbeat, copies,
         )  # fmt: skip
-        sessions.migrations = Migrations(
-            port, calls, sessions, delivery.passed, delivery.waiting, delivery.inbox.brings
-        )
+        sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting, delivery.brings)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
-from saps.local.batch import Batch as Single
 from saps.local.batch import UNNUMBERED, Origin
+from saps.local.batch import Batch as Single
 from saps.marks import hit
 
 Row = tuple[Any, ...]

@@ -27,6 +27,7 @@ class Delivery:
         """`keep` stores retained publications (see `Multicast`); `local` delivers to the clients of shared
         subscriptions here."""
         publishers, subscriptions = rendezvous.publishers, rendezvous.subscriptions
+        self._port = port
         self._me = port.me
         self.on_numbered: list[Callable[[Batch], None]] = []
         """Listeners, called with publications that have waited for their subscribers to be known, and been sent."""
@@ -92,6 +93,16 @@ class Delivery:
         or
         0. For this broker itself, return its last sequence number over all topics."""
         return self._publishers.seq if origin == self._me else self.inbox.delivered(origin, topic)
+
+    def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
+        """Return brokers (name, incarnation) each with a number above which all its publications that match these plain
+        filters have come here since a cut, or will come."""
+        found = []
+        for origin, start in self.inbox.starts.items():
+            baseline = self._subscriptions.owed_above(topic_filters, (origin.name, origin.incarnation))
+            if baseline is not None and not self._port.lost(origin):
+                found.append((origin.name, origin.incarnation, max(baseline, start)))
+        return found
 
     def waiting(self, topic_filters: list[str]) -> bool:
         """Return whether a matching publication is held back here: received out of order, or queued for its stream."""

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from saps.local.batch import UNNUMBERED, Batch
+from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.numbers import Numbers
 from saps.overlay.delivery.publications import batch_of, prevs_of
@@ -263,16 +263,6 @@ class Inbox:
     def has(self, origin: BrokerRef, topic: str, seq: int) -> bool:
         """Return whether all owed publications up to this number have been delivered."""
         return seq <= self.delivered(origin, topic) or not self._owed(origin, topic, seq)
-
-    def brings(self, origin: tuple[str, int], topic: str) -> range:
-        """Return the numbers of those publications of an origin (name, incarnation) to a topic that this broker has got
-        from the origin since a cut, or will get."""
-        ref = next((ref for ref in self.starts if (ref.name, ref.incarnation) == origin), None)
-        baseline = self._baseline(topic, origin)
-        if ref is None or baseline is None:
-            return range(0)
-        end = self.delivered(ref, topic) + 1 if self._port.lost(ref) else UNNUMBERED
-        return range(max(baseline, self.starts[ref]) + 1, end)
 
     def waiting(self) -> set[str]:
         """Return the topics with held publications."""

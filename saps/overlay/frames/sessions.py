@@ -83,6 +83,11 @@ class Pull(Frame, tag=62):
     part: Number
     asked: list[tuple[BrokerRef, str]] = []
     """With the first part of stage 1: pairs of publishing broker and topic, to be answered in `Snapshot.passed`."""
+    trunk: Number = 0
+    """With the first part of stage 1 of a branch: what identifies the session here (`saps.mesh.SessionHost.number`)."""
+    brings: list[tuple[str, Number, Number]] = []
+    """In the same: brokers (name, incarnation), each with a number. Greater ones that match the session's plain filters
+    come here without you. Leave them out, if you have adopted this session and its client has not connected since."""
 
 
 class Snapshot(Frame, tag=63):

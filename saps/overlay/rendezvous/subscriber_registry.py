@@ -221,6 +221,14 @@ class Subscriptions:
         owed = [known.get(found.topic_filter, origin) or 0 for found in self._matching(topic) if found.ready]
         return min(owed, default=None)
 
+    def owed_above(self, topic_filters: list[str], origin: Origin) -> int | None:
+        """Return the sequence number after which `origin` owes this broker all its publications that match these
+        filters; None if some filter is not ready."""
+        known = self._announced_to
+        if not all(self.ready(topic_filter) for topic_filter in topic_filters):
+            return None
+        return max((known.get(topic_filter, origin) or 0 for topic_filter in topic_filters), default=None)
+
     def _matching(self, topic: str) -> list[Registration]:
         found: list[Registration] = self._wild.match(topic)
         exact = self.registrations.get(topic)

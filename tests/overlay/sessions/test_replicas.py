@@ -13,6 +13,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.journaled import RECENT
 from saps.local.batch import Batch, Origin
+from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.sessions import Append
 from saps.overlay.sessions.migration.target import Stage
@@ -395,7 +396,7 @@ def test_what_was_acknowledged_to_the_broker_of_a_branch_does_not_come_again(con
     branch, winner = one.node.sessions.host, heir.node.sessions.host
     assert branch is not None
     assert winner is not None
-    parts = branch.pack("c", True, (heir.ref.name, heir.ref.incarnation))
+    parts = branch.pack("c", True, Trunk((heir.ref.name, heir.ref.incarnation), 0, {}))
     assert parts is not None
     heir.act(lambda: winner.merge("c", parts))
     assert (session.window.inflight[packet_id] is None) is not connected

@@ -7,7 +7,7 @@ mesh requests the session of a client that has connected to another broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,13 @@ from saps.frontend.mqtt.session.journaled import JournaledInflight
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
-    Part,
     Settings,
     acknowledged_of,
     copies_of,
     described,
     had_of,
     incoming_of,
+    items_beside,
     items_of,
     ordered,
     origin_of,
@@ -34,7 +34,7 @@ from saps.frontend.mqtt.session.snapshot import (
 )
 from saps.local.batch import Batch, Origin
 from saps.marks import hit
-from saps.mesh import Arrival, Sessions, Yields
+from saps.mesh import Arrival, Sessions, Trunk, Yields
 from saps.storage.journal import Change
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
@@ -56,10 +56,6 @@ def _nothing() -> None:
 
 def _nothing_of(session: Session) -> None:
     pass
-
-
-def _brings_nothing(incarnation: tuple[str, int], topic: str) -> range:
-    return range(0)
 
 
 class SessionMigration:
@@ -189,6 +185,10 @@ class SessionMigration:
         session = self._sessions.get(client)
         return session is not None and session.expiry > 0
 
+    def number(self, client: str) -> int:
+        session = self._sessions.get(client)
+        return session.number if isinstance(session, DurableSession) and session.lasting else 0
+
     def birth(self, client: str) -> int:
         session = self._sessions.get(client)
         return session.birth if isinstance(session, DurableSession) and session.lasting else 0
@@ -226,13 +226,14 @@ class SessionMigration:
         settings = Settings(session.user, session.expiry, session.window.next_id, self.birth(client))
         return described(settings, session.subscriptions.values())
 
-    def pack(self, client: str, force: bool, branch_of: tuple[str, int] | None = None) -> list[bytes] | None:
+    def pack(self, client: str, force: bool, trunk: Trunk | None = None) -> list[bytes] | None:
         session = self._sessions[client]
-        if branch_of is None or not isinstance(session, DurableSession):
-            return _contents(self._common, session, force, frozenset())
-        base = session.base.get(branch_of, NOWHERE)
-        trunk = base.number if client in self._unclaimed else 0
-        return _contents(self._common, session, force, session.repaired | base.had, trunk)
+        if trunk is None or not isinstance(session, DurableSession):
+            return _contents(self._common, session, force)
+        base = session.base.get(trunk.broker, NOWHERE)
+        known = session.repaired | base.had
+        stood_in = client in self._unclaimed and 0 < trunk.number == base.number
+        return _contents(self._common, session, force, known, trunk.brings if stood_in else None)
 
     def depart(self, client: str) -> None:
         session = self._sessions[client]
@@ -373,19 +374,14 @@ class SessionMigration:
             if isinstance(session, DurableSession):  # the mesh may bring them, too
                 session.came(single.origin for single in batch.singles if single.origin is not None)
 
-    def merge(
-        self, client: str, parts: list[bytes], brings: Callable[[tuple[str, int], str], range] = _brings_nothing
-    ) -> None:
+    def merge(self, client: str, parts: list[bytes]) -> None:
         found = unpacked(parts)
         session = self._sessions.get(client)
         if not isinstance(session, DurableSession):
             return
-        if session.number == found[0].trunk:
-            hit("branch that stood in for a session")
-            found = [_brought_by_nobody_else(found, brings)]
         _settle(self._common, session, acknowledged_of(found))
         had, items = session.had, [item for part in found for item in part.items]
-        sent = self._sent_by_branch(session, items)
+        sent = _sent_by_branch(session, items)
         items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
         inflight, new = copies_of(items, self._common.clock())
         for packet_id, copy in inflight.items():
@@ -407,23 +403,6 @@ class SessionMigration:
         session.remember(had_of(found))
         session.came([*had_of(found), *(item.origin for item in items if item.origin is not None)])
 
-    @staticmethod
-    def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
-        """Return the publications that wait here and that a branch of the session has already sent.
-
-        The client may have them, under the branch's packet identifiers, and in the branch's order. The result is empty
-        while the client is connected here.
-        """
-        if session.outbound is not None:
-            return set()
-        waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
-        inflight = session.window.inflight
-        return {
-            item.origin
-            for item in items
-            if item.packet_id and item.packet_id not in inflight and item.origin in waiting
-        }
-
     def discard(self, client: str) -> None:
         self._coming.discard(client)
         if client in self._beside:  # the branch of before goes on
@@ -433,9 +412,14 @@ class SessionMigration:
 
 
 def _contents(
-    common: Common, session: Session, force: bool, known: frozenset[Origin], trunk: int = 0
+    common: Common,
+    session: Session,
+    force: bool,
+    known: frozenset[Origin] = frozenset(),
+    brings: dict[tuple[str, int], int] | None = None,
 ) -> list[bytes] | None:
-    """Pack a session as `SessionMigration.pack` does, without the publications `known`. `trunk` as in `Part`."""
+    """Pack a session as `SessionMigration.pack` does, without the publications `known`. `brings` is given for a branch
+    that has only stood in for its trunk, and is as in `saps.mesh.Trunk`."""
     incoming = session.incoming or {}
     if -1 in incoming.values() and not force:
         return None
@@ -445,25 +429,30 @@ def _contents(
     # This broker goes on repeating unconfirmed publications. The client publishes those again that an earlier
     # incarnation may have published only in part.
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
-    items = list(items_of(session, _incarnation(common), common.clock(), trunk > 0))
+    if brings is not None:
+        hit("branch that stood in for a session")
+        beside = items_beside(session, _incarnation(common), common.clock(), brings)
+        return packed((item for item in beside if item.origin not in known), {})
+    items = list(items_of(session, _incarnation(common), common.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
-    return packed((item for item in items if item.origin not in known), taken, session.had, pending, trunk)
+    return packed((item for item in items if item.origin not in known), taken, session.had, pending)
 
 
-def _brought_by_nobody_else(parts: list[Part], brings: Callable[[tuple[str, int], str], range]) -> Part:
-    """Return the publications of a branch without a client that the mesh does not bring to the session here.
+def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
+    """Return the publications that wait here and that a branch of the session has already sent.
 
-    The branch may lack some that its queue had no room for. If the others came before these, they would overtake them.
+    The client may have them, under the branch's packet identifiers, and in the branch's order. The result is empty
+    while the client is connected here.
     """
-    numbers = cache(brings)
-
-    def comes(item: Item) -> bool:
-        origin, message = item.origin, item.message
-        return origin is not None and message is not None and origin.seq in numbers(origin[:2], message.topic)
-
-    return Part(items=[item for part in parts for item in part.items if not item.packet_id and not comes(item)])
+    if session.outbound is not None:
+        return set()
+    waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
+    inflight = session.window.inflight
+    return {
+        item.origin for item in items if item.packet_id and item.packet_id not in inflight and item.origin in waiting
+    }
 
 
 def _incarnation(common: Common) -> tuple[str, int]:

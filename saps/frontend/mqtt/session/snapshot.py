@@ -15,7 +15,7 @@ from saps.frontend.mqtt.codec.publish_encode import form_for
 from saps.frontend.mqtt.session.durable import mark
 from saps.frontend.mqtt.session.replay import still_retained
 from saps.frontend.mqtt.session.window import Copy
-from saps.local.batch import Batch, Form, Origin
+from saps.local.batch import UNNUMBERED, Batch, Form, Origin
 from saps.local.subscriptions import Target
 from saps.messages import Message, Subscription
 from saps.storage.journal import Stored
@@ -74,9 +74,6 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     """The last publications of the session, delivered or not: broker, incarnation, sequence numbers."""
     pending: list[tuple[str, int, list[int]]] | None = None
     """Unacknowledged publications of `had` that are not among the items; None: unknown."""
-    trunk: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
-    """For a branch adopted from the receiving broker, and since then without a client: the session's number there
-    (`saps.frontend.mqtt.session.durable.DurableSession.number`); otherwise 0."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,16 +87,12 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
 
 
 def packed(
-    items: Iterable[Item],
-    incoming: dict[int, int],
-    had: Iterable[Origin] = (),
-    pending: Iterable[Origin] | None = None,
-    trunk: int = 0,
+    items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = (), pending: Iterable[Origin] | None = None
 ) -> list[bytes]:
-    """Return the parts of the second stage. The items keep their order. The other arguments are as in `Part`."""
+    """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
+    `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    waiting = None if pending is None else _by_incarnation(pending)
-    first = Part(None, [], [], incoming, _by_incarnation(had), waiting, trunk)
+    first = Part(None, [], [], incoming, _by_incarnation(had), None if pending is None else _by_incarnation(pending))
     return [_encode(part) for part in (first, *parts)]
 
 
@@ -152,18 +145,16 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
     return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
 
 
-def items_of(session: Session, incarnation: tuple[str, int], now: float, stood_in: bool = False) -> Iterator[Item]:
+def items_of(session: Session, incarnation: tuple[str, int], now: float) -> Iterator[Item]:
     """Yield a session's messages in flight, its queued ones, and its retained ones not sent yet.
 
     `incarnation`: name and incarnation of this broker, the publisher of its stored messages. `now`: seconds on its
-    clock. `stood_in`: whether the session is a branch that goes back to the trunk (`Part.trunk`). What it has got for
-    a shared subscription, the trunk has not got: such a message has no origin then.
+    clock.
     """
     for packet_id, copy in session.window.inflight.items():
         yield Item(packet_id) if copy is None else _item(packet_id, copy, incarnation, now)
     for copy in session.queue.copies or ():
-        item = _item(0, copy, incarnation, now)
-        yield msgspec.structs.replace(item, origin=None) if stood_in and copy[0].share is not None else item
+        yield _item(0, copy, incarnation, now)
     room = session.queue.limits.maximum_queued
     for retained, subscription in session.replay.waiting if session.replay is not None else ():
         for single in retained:
@@ -171,6 +162,23 @@ def items_of(session: Session, incarnation: tuple[str, int], now: float, stood_i
             if room and form.qos and still_retained(session, single):
                 room -= 1
                 yield _item(0, (single, form), incarnation, now)
+
+
+def items_beside(
+    session: Session, incarnation: tuple[str, int], now: float, brings: dict[tuple[str, int], int]
+) -> Iterator[Item]:
+    """Yield those queued messages of a branch that the mesh does not bring to its trunk (`saps.mesh.Trunk`), with
+    `incarnation` and `now` as in `items_of`.
+
+    What a shared subscription gave to the branch has no origin then: the trunk may have got the same publication for
+    another subscription.
+    """
+    for copy in session.queue.copies or ():
+        item = _item(0, copy, incarnation, now)
+        if copy[0].share is not None:
+            yield msgspec.structs.replace(item, origin=None)
+        elif item.origin is None or not brings.get(item.origin[:2], UNNUMBERED) < item.origin.seq < UNNUMBERED:
+            yield item
 
 
 def _item(packet_id: int, copy: Copy, incarnation: tuple[str, int], now: float) -> Item:

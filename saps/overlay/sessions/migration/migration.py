@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from saps.mesh import SessionHost, Yields
+from saps.mesh import SessionHost, Trunk, Yields
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.sessions import Arrived, Departed, Offer, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Handlers, Port
@@ -165,7 +165,7 @@ class MigrationSource:
         offer = self.leaving[client]
         offer.asked = self._port.now
         if frame.stage and offer.contents is None:
-            self._pack(client, offer, frame.asked)
+            self._pack(client, offer, frame)
         parts = offer.contents if frame.stage else offer.description
         if parts is None:
             self._port.send(sender, Snapshot(frame.serial, frame.stage, frame.part, 0, b""))
@@ -174,18 +174,21 @@ class MigrationSource:
             part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
             self._port.send(sender, part)
 
-    def _pack(self, client: str, offer: _Offer, asked: Iterable[tuple[BrokerRef, str]]) -> None:
+    def _pack(self, client: str, offer: _Offer, frame: Pull) -> None:
         """Pack the session's contents, unless matching publications wait here; after `timeout` seconds regardless.
 
-        `asked` has pairs of broker and topic; for each the number of the last publication passed on here is noted."""
+        `frame.asked` has pairs of broker and topic; for each the number of the last publication passed on here is
+        noted."""
         now = self._port.now
         if offer.since is None:
             offer.since = now
         late = now - offer.since > self._sessions.timeout
         if self._waiting(self._host.filters(client)) and not late:
             return
-        offer.contents = self._host.pack(client, late, (offer.to.name, offer.to.incarnation) if offer.branch else None)
-        offer.passed = [self._passed(origin, topic) for origin, topic in asked]
+        brings = {(name, incarnation): above for name, incarnation, above in frame.brings}
+        trunk = Trunk((offer.to.name, offer.to.incarnation), frame.trunk, brings)
+        offer.contents = self._host.pack(client, late, trunk if offer.branch else None)
+        offer.passed = [self._passed(origin, topic) for origin, topic in frame.asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
         """Forget a session that has arrived at its target, and grant it; a repeated frame gets the same answer."""
@@ -221,12 +224,13 @@ class Migrations:
         sessions: Sessions,
         passed: Callable[[BrokerRef, str], int],
         waiting: Callable[[list[str]], bool],
-        brings: Callable[[tuple[str, int], str], range],
+        brings: Callable[[list[str]], list[tuple[str, int, int]]],
     ) -> None:
         """`passed` returns the number of a broker's last publication to a topic that went to the subscribers here.
 
         `waiting` returns whether a publication that matches some filters has come and could not be passed on yet.
-        `brings` is as in `saps.mesh.SessionHost.merge`."""
+        `brings` returns brokers, each with a number above which all its publications that match some plain filters have
+        come through the mesh, or will come."""
         self._port = port
         self._sessions = sessions
         self._offering: set[str] = set()

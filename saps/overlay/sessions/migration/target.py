@@ -104,7 +104,7 @@ class MigrationTarget:
         calls: RangeCalls,
         sessions: Sessions,
         waiting: Callable[[list[str]], bool],
-        brings: Callable[[tuple[str, int], str], range],
+        brings: Callable[[list[str]], list[tuple[str, int, int]]],
     ) -> None:
         """`waiting` and `brings` as for `saps.overlay.sessions.migration.migration.Migrations`."""
         self._port = port
@@ -382,7 +382,7 @@ class MigrationTarget:
 
     def _merge(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """Merge a branch into the session here, and send `Arrived`. Raises `ValueError` for malformed parts."""
-        self._host.merge(transfer.claiming.client, parts, self._brings)
+        self._host.merge(transfer.claiming.client, parts)
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
@@ -434,10 +434,16 @@ class MigrationTarget:
 
     def _pull_contents(self, transfer: _Transfer) -> None:
         """Pull the contents. The request names the publishers and topics of the messages queued here, so that the
-        source can tell which of them it has passed on."""
-        queued = [] if transfer.branch else self._host.queued(transfer.claiming.client)
+        source can tell which of them it has passed on. That for a branch names the brokers whose publications come here
+        anyway, so that the source can leave them out."""
+        client, transfer.stage = transfer.claiming.client, Stage.PULLING
+        if transfer.branch:
+            plain = [each for each in transfer.filters if shared(each) is None]
+            self._ask(transfer, Pull(transfer.serial, 1, 0, [], self._host.number(client), self._brings(plain)))
+            return
+        queued = self._host.queued(client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
-        transfer.stage, transfer.pending = Stage.PULLING, list(found)
+        transfer.pending = list(found)
         self._ask(transfer, Pull(transfer.serial, 1, 0, transfer.pending))
 
     def forget(self, broker: BrokerRef) -> None:
