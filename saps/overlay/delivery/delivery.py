@@ -96,11 +96,14 @@ class Delivery:
 
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
         """Return brokers (name, incarnation) each with a number above which all its publications that match these plain
-        filters have come here since a cut, or will come."""
-        found = []
-        for origin, start in self.inbox.starts.items():
+        filters have come here since a cut, or will come: it has said so, or was known before the cut."""
+        found, known = [], self._port.first_heard
+        for origin in self.inbox.origins:
+            start = self.inbox.starts.get(origin)
+            if start is None and known[origin.name][0] == origin.incarnation and self.catch_up.heirs.was_there(origin):
+                start = 0
             baseline = self._subscriptions.owed_above(topic_filters, (origin.name, origin.incarnation))
-            if baseline is not None and not self._port.lost(origin):
+            if start is not None and baseline is not None and not self._port.lost(origin):
                 found.append((origin.name, origin.incarnation, max(baseline, start)))
         return found
 

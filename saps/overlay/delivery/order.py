@@ -264,6 +264,11 @@ class Inbox:
         """Return whether all owed publications up to this number have been delivered."""
         return seq <= self.delivered(origin, topic) or not self._owed(origin, topic, seq)
 
+    @property
+    def origins(self) -> set[BrokerRef]:
+        """The brokers from which publications have come, or will come after a cut."""
+        return {*self.starts, *self._sequences}
+
     def waiting(self) -> set[str]:
         """Return the topics with held publications."""
         return {topic for known in self._sequences.values() for topic, sequence in known.items() if sequence.held}

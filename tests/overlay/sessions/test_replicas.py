@@ -15,7 +15,10 @@ from saps.frontend.mqtt.session.journaled import RECENT
 from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
+from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.target import Stage
 from saps.overlay.sessions.replicas.changes import snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
@@ -463,9 +466,16 @@ def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
 
 @marks.expect("branch that stood in for a session")
 @DISKS
-@pytest.mark.parametrize(("count", "room"), [(3000, 500), (3 * RECENT, 1 << 16)], ids=["overflows", "remembers less"])
-def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(count: int, room: int, disks: bool) -> None:
-    """The heir beyond the cut has room for the last 500 only, or for more than a session remembers."""
+@pytest.mark.parametrize(
+    ("count", "room", "late"),
+    [(3000, 500, 0.0), (3000, 500, 4.0), (3 * RECENT, 1 << 16, 0.0)],
+    ids=["overflows", "comes first", "remembers less"],
+)
+def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
+    count: int, room: int, late: float, disks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heir beyond the cut has room for the last 500 only, or for more than a session remembers. `late`: seconds
+    after the cut in which no broker is asked what it has missed."""
     mesh = Replicated(1, disks=disks)
     mesh.limits = Limits(maximum_queued=room)
     home, *_, speaker = mesh.build(5)
@@ -481,6 +491,13 @@ def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(count: int,
     for number in range(1, count):
         mesh.tell(speaker, number, 2)
         mesh.run(0.0005)
+    healed, send = mesh.now, mesh._send
+
+    def but_questions(source: SimBroker, to: BrokerRef, frame: Frame) -> None:
+        if not isinstance(frame, Missed) or mesh.now >= healed + late:
+            send(source, to, frame)
+
+    monkeypatch.setattr(mesh, "_send", but_questions)
     mesh.heal()
     nomad.until(lambda: len(nomad.got[2]) >= count)
     mesh.run(20)
