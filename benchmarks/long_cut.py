@@ -55,7 +55,7 @@ SETTLED = 3.0
 """Seconds of traffic before the cut, and after all has been made up."""
 STEPS = 60
 """Of the cut, for the bar."""
-SETTINGS = {"storage.sync": "normal", "limits.maximum_queued": "100000"}
+SETTINGS = {"storage.sync": "normal"}
 
 
 class Source:

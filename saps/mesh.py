@@ -99,6 +99,10 @@ class Local(Protocol):
     def matching(self, topic: str) -> int:
         """Return the number of local subscribers that a message to `topic` has now."""
 
+    @property
+    def lagging(self) -> bool:
+        """Whether a connected client does not keep up with what is delivered: its queue is half full."""
+
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
         """Give a message to one member of a shared subscription; with `forced`, even to a member that is away.
 

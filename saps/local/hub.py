@@ -50,6 +50,8 @@ class Hub:
         self._delivered = 0
         self.statistics: Statistics | None = None
         """Counts by topic, if enabled (`count`)."""
+        self.behind: set[object] = set()
+        """The connected clients for which messages are queued, since their queue was half full."""
         self.priorities: Priorities | None = None
         """The topics with priority between brokers, if there are any."""
         self.tracer: Tracer | None = None
@@ -65,6 +67,10 @@ class Hub:
     def mesh(self, mesh: Mesh) -> None:
         self._mesh = self.routes.mesh = self.groups.mesh = mesh
         self.routes.clear()
+
+    @property
+    def lagging(self) -> bool:
+        return bool(self.behind)
 
     @property
     def delivered(self) -> int:

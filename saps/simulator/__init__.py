@@ -105,6 +105,8 @@ class SimBroker:
         self.delivered += [(self.simulation.now, message) for message in batch.messages]
         return [self.matching(topic) for topic in batch.topics]
 
+    lagging = False
+
     def matching(self, topic: str) -> int:
         return self.simulation.subscribers(topic)
 

@@ -38,7 +38,9 @@ class Delivery:
         self.broadcaster = Broadcaster(port)
         self.sharing = Sharing(port, rendezvous.calls, local, publishers.permitted)
         share = self.sharing.publish
-        self.catch_up = CatchUp(port, rendezvous.calls, self.multicast, publishers, inbox, subscriptions, share)
+        self.catch_up = CatchUp(
+            port, rendezvous.calls, self.multicast, publishers, inbox, subscriptions, share, lambda: local.lagging
+        )
 
     @property
     def handlers(self) -> Handlers:

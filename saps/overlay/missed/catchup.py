@@ -21,7 +21,7 @@ Two brokers without links to each other may be cut off unnoticed. So after a cut
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -67,9 +67,10 @@ class CatchUp:
         inbox: Inbox,
         subscriptions: Subscriptions,
         share: Share,
+        lagging: Callable[[], bool],
     ) -> None:
-        """`share` is `saps.overlay.groups.Sharing.publish`. Sets `catch_up` of `multicast` and `publishers` to this
-        object."""
+        """`share` is `saps.overlay.groups.Sharing.publish`, `lagging` returns `saps.mesh.Local.lagging`. Sets
+        `catch_up` of `multicast` and `publishers` to this object."""
         self._port = port
         self._calls = calls
         self._publishers = publishers
@@ -89,7 +90,7 @@ class CatchUp:
         """When a broker was last known to be lost or behind, in seconds of the port's clock; -inf while `_look` does
         not run."""
         self.sending = Sending(port, self.log, publishers, subscriptions, self.lags, self._caught_up, share)
-        self.returned = Returned(port, inbox, subscriptions)
+        self.returned = Returned(port, inbox, subscriptions, lagging)
         multicast.catch_up = publishers.catch_up = self
 
     @property

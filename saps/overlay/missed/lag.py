@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Container, Iterable
 from enum import Enum
 
 from saps.local.subscriptions import FilterNode
 from saps.overlay.delivery.publications import first_seq, select
-from saps.overlay.frames.delivery import MadeUp, Publish
+from saps.overlay.frames.delivery import Publish
+from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared
@@ -147,8 +147,7 @@ class Lag:
         """Sequence number up to which everything wanted has been sent."""
         self.serial = 0
         """While ASKED: number of the next `WantedFilters`. While GOING: number of the last frame sent."""
-        self.unanswered: deque[tuple[MadeUp, Place, int]] = deque()
-        """Frames sent and not answered, each with the values that `place` and `answered` get with its answer."""
+        self.flight = Flight()
         self.progress = now
         """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
 
@@ -189,7 +188,7 @@ class Lag:
         """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
         self.state, self.round, self.since, self.progress = State.ASKED, number, now, now
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
-        self.unanswered.clear()
+        self.flight.frames.clear()
 
     def inherit(self, owner: BrokerRef, doubts: Doubts | None, place: Place, taken: int) -> None:
         """Add what the broker inherits with the adopted sessions of `owner`.
@@ -215,6 +214,6 @@ class Lag:
 
     def caught(self, serial: int, now: float) -> None:
         """Handle the broker's answer that it has all frames up to `serial`."""
-        while self.unanswered and self.unanswered[0][0].serial <= serial:
-            _, self.place, self.answered = self.unanswered.popleft()
+        for sent in self.flight.answered(serial, now):
+            self.place, self.answered = sent.place, sent.passed
             self.taken, self.progress = max(self.taken, self.answered), now

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing, Result
 from saps.overlay.frames.delivery import Caught, MadeUp, WantedFilter, WantedFilters
+from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef, Key
+
+SLOWEST = 1000.0
+"""Missed publications a second, over all topics, that are taken however slow the clients are: one that cannot keep up
+with them loses the oldest in its queue, as others must not wait for it for hours."""
+AGAIN = 0.01
+"""Seconds between two looks at the clients."""
 
 
 class Returned:
     """Handles the catch-up of one broker as the one that was cut off."""
 
-    def __init__(self, port: Port, inbox: Inbox, subscriptions: Subscriptions) -> None:
+    def __init__(self, port: Port, inbox: Inbox, subscriptions: Subscriptions, lagging: Callable[[], bool]) -> None:
+        """`lagging` returns `saps.mesh.Local.lagging`."""
         self._port = port
         self._inbox = inbox
         self._subscriptions = subscriptions
+        self._lagging = lagging
         self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, list[str]]]] = lambda asking: ()
         """Returns, for an asking broker, the owners of sessions adopted here with the sessions' filters. It leaves out
         owners whose missed publications the asking broker has already sent at the adoption."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
+        self._until = 0.0
+        """When the next frame is taken at the latest, in seconds of the port's clock."""
+        self._waiting: deque[tuple[BrokerRef, MadeUp]] = deque()
+        """Frames that wait for slow clients, each with its sender."""
 
     def missing(self, body: Missing, keys: list[Key]) -> Iterable[Result]:
         """Handle a broker's notice to all that it has a log (`Missing`): name the wanted filters if there are any."""
@@ -56,8 +71,30 @@ class Returned:
                 yield owner, filters[begin : begin + MOST_ANNOUNCED]
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
-        """Deliver a frame of missed publications if it is the next one of the newest round. Answers with the last frame
-        taken (`Caught`), unless the frame is of an older round."""
+        """Take a frame of missed publications, once the clients here keep up with those taken before."""
+        waiting = self._waiting
+        if self._holds() and sum(broker == sender for broker, _ in waiting) < MOST:
+            hit("what was missed waits for slow clients")
+            waiting.append((sender, frame))
+            if len(waiting) == 1:
+                self._port.after(AGAIN, self._take_up)
+        elif not waiting:
+            self._take(sender, frame)
+
+    def _holds(self) -> bool:
+        return bool(self._waiting) or (self._lagging() and self._port.now < self._until)
+
+    def _take_up(self) -> None:
+        """Take the frames that wait, as far as the clients keep up."""
+        waiting = self._waiting
+        while waiting and not (self._lagging() and self._port.now < self._until):
+            self._take(*waiting.popleft())
+        if waiting:
+            self._port.after(AGAIN, self._take_up)
+
+    def _take(self, sender: BrokerRef, frame: MadeUp) -> None:
+        """Deliver a frame if it is the next one of the newest round. Answers with the last frame taken (`Caught`),
+        unless the frame is of an older round."""
         number, serial = self._come.get(sender, (0, 0))
         if number < frame.round:
             number, serial = frame.round, 0
@@ -65,6 +102,7 @@ class Returned:
             serial += 1
             for body in frame.bodies:
                 self._inbox.make_up(frame.origin or sender, body)
+            self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))

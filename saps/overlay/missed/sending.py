@@ -9,6 +9,7 @@ from saps.marks import hit
 from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, first_seq, select, together
 from saps.overlay.frames.delivery import Caught, MadeUp, Publish
+from saps.overlay.missed.flight import Sent
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
 from saps.overlay.port import Port
@@ -16,13 +17,11 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
 
-PACE, TURN = 256, 0.01
+PACE, TURN = 64, 0.0025
 """Missed publications sent in a turn, and seconds between two turns. A turn may also send as many publications as were
 logged since the last one."""
 LOOKED_AT = 8 * PACE
 """Most records read for a frame, as not all of them are wanted."""
-AHEAD = 16
-"""Most unanswered frames per broker. More frames would delay other traffic on the link."""
 FRAME_BYTES = 1 << 14
 """Payload bytes at which a frame is full."""
 
@@ -86,7 +85,7 @@ class Sending:
         lag = self._lags.get(broker)
         if lag is None:
             return False
-        under_way = (body for frame, _, _ in lag.unanswered for body in frame.bodies)
+        under_way = (body for sent in lag.flight.frames for body in sent.frame.bodies)
         return self.behind(broker, topic) or any(seq in body.seqs for body in under_way)
 
     def pump(self) -> None:
@@ -116,15 +115,15 @@ class Sending:
         """Send up to `budget` publications to one broker, and report it to `done` if it has everything. Returns the
         number of publications sent."""
         sent = 0
-        while sent < budget and len(lag.unanswered) < AHEAD and self._port.reachable(lag.broker):
+        while sent < budget and not lag.flight.full and self._port.reachable(lag.broker):
             before, serial = lag.reading, lag.serial
             sent += self._send_some(lag, budget - sent)
             if lag.serial == serial:  # the broker wants none of the records read
-                if not lag.unanswered:
+                if not lag.flight.frames:
                     lag.place, lag.taken = lag.reading, max(lag.taken, lag.passed)
                 if before == lag.reading or not self._is_sent(lag):
                     break
-        if self._is_sent(lag) and not lag.unanswered:
+        if self._is_sent(lag) and not lag.flight.frames:
             self._done(lag)
         return sent
 
@@ -133,7 +132,7 @@ class Sending:
         number."""
         bodies: list[Publish] = []
         count = size = 0
-        before = lag.reading, lag.passed
+        before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             bodies += [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
             count = sum(len(body.which) for body in bodies)
@@ -150,14 +149,15 @@ class Sending:
                 break
         if bodies:
             hit("missed publications made up")
-            if not lag.unanswered:
-                lag.progress = self._port.now
+            frames = lag.flight.frames
+            if not frames:
+                lag.progress = now
             for incarnation, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):
                 lag.serial += 1
                 frame = MadeUp(lag.round, lag.serial, together(part), incarnation)
-                lag.unanswered.append((frame, *before))
+                frames.append(Sent(frame, *before, now))
                 self._port.send(lag.broker, frame)
-            lag.unanswered[-1] = lag.unanswered[-1][0], lag.reading, lag.passed
+            frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count
         return count
 
@@ -219,8 +219,8 @@ class Sending:
             self._send_again(lag)
 
     def _send_again(self, lag: Lag) -> None:
-        for frame, _, _ in lag.unanswered:
-            self._port.send(lag.broker, frame)
+        for sent in lag.flight.frames:
+            self._port.send(lag.broker, sent.frame)
 
     def repeat(self, lag: Lag) -> None:
         """Repeat the unanswered frames to a broker that has not answered."""

@@ -507,6 +507,29 @@ def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
         assert [each for each in nomad.got[2] if int(each.split()[1]) % 2 == remainder] == wanted
 
 
+@marks.expect("what was missed waits for slow clients")
+def test_what_was_missed_waits_for_clients_that_are_slow() -> None:
+    """A client that takes 2,500 messages a second; its queue has room for 1,000."""
+    mesh, count = Replicated(1, copies=1), 15000
+    home, *_, speaker = mesh.build(5)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(home)
+    nomad.subscribe("t/#", qos=1)
+    mesh.partition([home.name])
+    mesh.run(10)
+    for number in range(count):
+        mesh.tell(speaker, number, 1)
+        mesh.run(0.0005)
+    mesh.heal()
+    for _ in range(2000):
+        mesh.run(0.01)
+        nomad.hear()
+        nomad.answer(25)
+    for remainder in (0, 1):
+        wanted = [b"b4 %d" % number for number in range(remainder, count, 2)]
+        assert [each for each in nomad.got[1] if int(each.split()[1]) % 2 == remainder] == wanted
+
+
 @marks.expect("branch that stood in for a session")
 def test_what_a_branch_got_as_a_member_of_a_group_comes_to_the_session_it_stood_in_for() -> None:
     """The group has no other member beyond the cut, and the session has a plain subscription to the same topic."""

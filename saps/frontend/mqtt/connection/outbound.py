@@ -75,6 +75,7 @@ class Outbound:
     def release(self) -> None:
         """Forget the client's session and its transport, which is lost. Nobody waits for the client any more."""
         self.output.release()
+        self.common.hub.behind.discard(self)
         self.agent, self.writable = None, True
 
     def answer(self, packet: Packet) -> bool:
@@ -209,10 +210,13 @@ class Outbound:
     def caught_up(self) -> None:
         """Let waiting publishers go on if the client has caught up. Call this when it may be no longer `behind`."""
         self.waiters.caught_up()
+        if not self.behind:
+            self.common.hub.behind.discard(self)
 
     def block_publishers(self) -> None:
         """Make the publisher of the current input wait for this client."""
         self.common.congestion.blocked.append(self)
+        self.common.hub.behind.add(self)
 
     def too_slow(self) -> None:
         """Disconnect the client after the current input, as its queue for QoS 1 and 2 is full."""
