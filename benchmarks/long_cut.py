@@ -55,7 +55,8 @@ SETTLED = 3.0
 """Seconds of traffic before the cut, and after all has been made up."""
 STEPS = 60
 """Of the cut, for the bar."""
-SETTINGS = {"storage.sync": "normal"}
+SETTINGS = {"storage.sync": "normal", "limits.maximum_queued": "1000"}
+"""The defaults, which `benchmarks.chaos.ground` changes."""
 
 
 class Source:

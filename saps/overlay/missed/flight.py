@@ -14,7 +14,7 @@ from typing import NamedTuple
 from saps.overlay.frames.delivery import MadeUp
 from saps.overlay.missed.log import Place
 
-TARGET = 0.02
+TARGET = 0.01
 """Seconds for which a frame may queue (RFC 6817, 2.5)."""
 LEAST, MOST = 4, 64
 """Fewest and most unanswered frames."""

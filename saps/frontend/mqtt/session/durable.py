@@ -183,7 +183,7 @@ class DurableSession(Session):
         for book in (self.window.inflight, self.incoming):
             if isinstance(book, JournaledInflight | JournaledIncoming):
                 book.forget()
-        self.queue.store(None)
+        self.queue.forget()
         self.window.inflight, self.incoming = inflight, incoming
 
     # ---- what changes

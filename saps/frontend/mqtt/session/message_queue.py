@@ -93,12 +93,19 @@ class MessageQueue:
 
     # ---- storage
 
-    def store(self, book: Copies | None) -> None:
-        """Log the messages in this book from now on, or keep them in memory only if it is None."""
+    def store(self, book: Copies) -> None:
+        """Log the messages in this book from now on."""
         waiting = list(self.copies or ())
         self.replace(())
         self._book = book
         self.replace(waiting)
+
+    def forget(self) -> None:
+        """Delete the messages from the journal, and keep them in memory only."""
+        if self._book is not None:
+            for entry in self._entries or ():
+                self._book.remove(entry)
+        self._book = self._entries = None
 
     def rows(self) -> list[Change]:
         """Return the rows of all waiting messages."""
