@@ -10,7 +10,7 @@ from saps.agents.ofgate.ofgate import OFGate
 from saps.agents.stateless import BY_TREES, Choice
 from saps.agents.switchover import Mode, Modes
 from saps.ofm.datapath.settings import DatapathSettings
-from saps.overlay.missed import sending
+from saps.overlay.missed import flight, sending
 from saps.overlay.missed.returned import Returned
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network, SimBroker, Simulation
@@ -250,7 +250,8 @@ def cuts(seed: int, mode: Mode) -> Scene:
         if not first or rng.random() < 0.5:
             tell(returned, sender, number, start)
 
-    with patch.multiple(sending, PACE=16, TURN=0.02, AHEAD=1), patch.object(Returned, "tell", tell_later):
+    slow = patch.multiple(sending, PACE=16, TURN=0.02), patch.multiple(flight, LEAST=1, MOST=1)
+    with slow[0], slow[1], patch.object(Returned, "tell", tell_later):
         scene.ofm.sides = dict.fromkeys(far, 1)
         scene.simulation.partition(far)
         scene.traffic(rng.choice([3.0, 8.0]), churn=False)
