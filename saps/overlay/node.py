@@ -116,11 +116,12 @@ class OverlayNode:
             port, calls, directory, stamps.later, lambda: self.joined, self._alone, timeout,
             settings.suspect_after - settings.heartbeat, copies,
         )  # fmt: skip
-        sessions.migrations = Migrations(port, calls, sessions, delivery.passed, delivery.waiting, delivery.brings)
+        sessions.migrations = Migrations(port, calls, sessions, delivery)
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
-        delivery.catch_up.returned.adopted = replicas.heritage
+        moved = sessions.migrations.target.heritage
+        delivery.catch_up.returned.adopted = lambda asking: [*replicas.heritage(asking), *moved.filters()]
         return sessions, replicas
 
     def _fill_tables(self) -> None:

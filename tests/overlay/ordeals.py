@@ -25,13 +25,13 @@ def judge(nomad: Nomad, owed: dict[int, list[bytes]], speakers: list[SimBroker],
 class Ordeal:
     """A client that goes round while two brokers that never die publish to it, and those that have its session die."""
 
-    def __init__(self, seed: int, disks: bool, brokers: int = 5) -> None:
+    def __init__(self, seed: int, disks: bool, brokers: int = 5, clusters: int = 1) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
         slow = self.rng.choice([0.002, 0.02])
         reset = self.rng.choice([0.0, 0.001])
         self.mesh = Replicated(seed, disks=disks, network=Network(latency=(0.001, slow), reset=reset))
-        self.mesh.build(brokers)
+        self.mesh.build(brokers, clusters)
         self.mesh.run(1)
         self.speakers = self.mesh.alive()[:2]
         self.nomad = Nomad(self.mesh, "c")
@@ -138,6 +138,42 @@ def cut_off(seed: int, disks: bool) -> None:
         mesh.heal()
         trial.steps(6)
         mesh.run(15)
+    trial.settle()
+    trial.judge()
+
+
+def beside_a_cut(seed: int, disks: bool) -> None:
+    """Two sites are cut off from each other. The client goes round in its own, where a broker dies, too, and is back
+    before the cut is over, or after it, or without its disk."""
+    trial = Ordeal(seed, disks, 8, clusters=2)
+    mesh, rng = trial.mesh, trial.rng
+    for _ in range(2):
+        trial.steps(10)
+        mesh.run(rng.choice([0.3, 2, 8]))
+        site = rng.choice(["c0", "c1"])
+        inside = [broker.name for broker in mesh.alive() if broker.ref.cluster == site]
+        trial.nomad.connect(mesh.brokers[rng.choice(inside)])
+        trial.listen(4)
+        trial.apart = {broker.name for broker in mesh.alive()} - {*inside}
+        mesh.partition(inside)
+        trial.steps(rng.choice([2, 20]))
+        mesh.run(rng.choice([0.3, 2, 8]))
+        dead = rng.choice([name for name in trial.victims() if name in inside] or [None])
+        if dead is not None and rng.random() < 0.5:
+            mesh.crash(dead)
+            trial.steps(rng.choice([2, 20]))
+            mesh.run(rng.choice([0.3, 4]))
+            if rng.random() < 0.7:
+                mesh.restart(dead, rng.choice([n for n in inside if n != dead]), wiped=rng.random() < 0.5)
+        trial.steps(15)
+        mesh.run(rng.choice([0, 1, 6]))
+        mesh.heal()
+        trial.apart.clear()
+        trial.steps(10)
+        mesh.run(15)
+        if dead is not None and dead not in [broker.name for broker in mesh.alive()]:
+            mesh.restart(dead, trial.speakers[0].name)
+            mesh.run(12)
     trial.settle()
     trial.judge()
 

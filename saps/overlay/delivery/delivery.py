@@ -97,8 +97,8 @@ class Delivery:
         return self._publishers.seq if origin == self._me else self.inbox.delivered(origin, topic)
 
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
-        """Return brokers (name, incarnation) each with a number above which all its publications that match these plain
-        filters have come here since a cut, or will come: it has said so, or was known before the cut."""
+        """Implement `saps.overlay.sessions.publications.Publications`: a broker brings them if it has said so, or was
+        known before the cut."""
         found, known = [], self._port.first_heard
         for origin in self.inbox.origins:
             start = self.inbox.starts.get(origin)
@@ -108,6 +108,10 @@ class Delivery:
             if start is not None and baseline is not None and not self._port.lost(origin):
                 found.append((origin.name, origin.incarnation, max(baseline, start)))
         return found
+
+    @property
+    def cut(self) -> bool:
+        return self.catch_up.log.active
 
     def waiting(self, topic_filters: list[str]) -> bool:
         """Return whether a matching publication is held back here: received out of order, or queued for its stream."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import groupby
+from typing import NamedTuple
 
+from saps.marks import hit
 from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.lag import Cause, Lag, Wanted
+from saps.overlay.missed.lag import Cause, Doubts, Lag, State, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -24,6 +26,20 @@ from saps.overlay.ring.keys import BrokerRef
 
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
+
+
+class _Left(NamedTuple):
+    """What a broker had missed when it was back."""
+
+    lost: float
+    """When it was lost, in seconds of the port's clock."""
+    returned: float
+    """When it had named its filters."""
+    place: Place
+    start: int
+    """`Lag.start`"""
+    doubts: Doubts
+    baselines: dict[str, int]
 
 
 class Heirs:
@@ -49,6 +65,10 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self.done: dict[BrokerRef, int] = {}
         """By broker: the sequence number up to which it has everything."""
+        self._lost: dict[BrokerRef, float] = {}
+        """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
+        self._left: dict[BrokerRef, _Left] = {}
+        """What the brokers that are back had missed."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -78,15 +98,38 @@ class Heirs:
         """Forget everything, as the log has ended."""
         self._over.clear()
         self.done.clear()
+        self._lost.clear()
+        self._left.clear()
 
-    def adopted(self, lag: Lag, owner: BrokerRef, topic_filters: Iterable[str]) -> None:
-        """Handle a returned broker's report that it has adopted sessions of `owner` with these filters, perhaps during
-        the cut: the broker inherits what the owner has missed."""
+    def lost(self, broker: BrokerRef) -> None:
+        """Record when a broker was lost."""
+        self._lost.setdefault(broker, self._port.now)
+
+    def returned(self, lag: Lag) -> None:
+        """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
+        it meanwhile have missed the same, and the brokers that have them now may be back later."""
+        if (lost := self._lost.pop(lag.broker, None)) is not None:
+            doubts = Doubts()
+            doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
+            self._left[lag.broker] = _Left(lost, self._port.now, lag.place, lag.start, doubts, lag.baselines)
+
+    def adopted(self, lag: Lag, owner: BrokerRef, topic_filters: dict[str, float]) -> None:
+        """Handle a returned broker's report that sessions of `owner` with these filters have come to it, perhaps during
+        the cut, by adoption or because their clients have moved: the broker inherits what the owner has missed. The
+        filters have the times at which they came, in seconds of the port's clock."""
         if owner.name == self._port.me.name:
             return
-        missed = self._lags.get(owner)
+        missed, left, wanted = self._lags.get(owner), self._left.get(owner), lag.wanted.of(owner)
+        if left is not None and (missed is None or missed.state is State.GOING):
+            moved = [topic_filter for topic_filter, at in topic_filters.items() if left.lost <= at <= left.returned]
+            for topic_filter in moved:
+                wanted.add(topic_filter, math.inf, left.baselines.get(topic_filter, self._log.earlier))
+            if moved:
+                hit("moved away from a broker that is back")
+                lag.inherit(owner, left.doubts, left.place, left.start)
+            topic_filters = {name: at for name, at in topic_filters.items() if name not in moved}
         place, taken = self._missed(owner)
-        self._owed(owner, topic_filters, lag.wanted.of(owner))
+        self._owed(owner, topic_filters, wanted)
         lag.inherit(owner, None if missed is None else missed.doubts, place, taken)
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:

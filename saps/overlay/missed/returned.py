@@ -31,9 +31,11 @@ class Returned:
         self._inbox = inbox
         self._subscriptions = subscriptions
         self._lagging = lagging
-        self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, list[str]]]] = lambda asking: ()
-        """Returns, for an asking broker, the owners of sessions adopted here with the sessions' filters. It leaves out
-        owners whose missed publications the asking broker has already sent at the adoption."""
+        self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, dict[str, float]]]] = lambda asking: ()
+        """Returns, for an asking broker, the owners of sessions that were adopted here or have moved here, with the
+        sessions' filters, and the times at which these have moved here, in seconds of the port's clock (0 for an
+        adoption: an owner that is back has its sessions). It leaves out owners whose missed publications the asking
+        broker has already sent at the adoption."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
         self._until = 0.0
@@ -65,8 +67,11 @@ class Returned:
             for name, each in known.items()
             if each.wanted
         }
-        for owner, names in ((None, [*own]), *self.adopted(asking)):
-            filters = [own[name] for name in names if name in own]
+        came = [
+            (owner, [WantedFilter(name, own[name].version, now - at) for name, at in names.items() if name in own])
+            for owner, names in self.adopted(asking)
+        ]
+        for owner, filters in ((None, [*own.values()]), *came):
             for begin in range(0, len(filters) if owner is not None else max(len(filters), 1), MOST_ANNOUNCED):
                 yield owner, filters[begin : begin + MOST_ANNOUNCED]
 

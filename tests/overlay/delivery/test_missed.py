@@ -79,7 +79,7 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir() -> None:
         recorder.publish(one, "a", 2)
     simulation.heal()
     simulation.run_until(lambda: len(two.delivered) == 6 and not catch_up.lags, 10)
-    two.node.delivery.catch_up.returned.adopted = lambda teller: [(three.ref, ["a"])]
+    two.node.delivery.catch_up.returned.adopted = lambda teller: [(three.ref, {"a": 0.0})]
     simulation.partition([two.name])
     simulation.run(4)
     simulation.heal()

@@ -507,6 +507,96 @@ def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
         assert [each for each in nomad.got[2] if int(each.split()[1]) % 2 == remainder] == wanted
 
 
+class Sites:
+    """Two sites with three brokers each, and a client in the first one; a broker of the other one publishes."""
+
+    def __init__(self, disks: bool) -> None:
+        self.mesh = Replicated(1, disks=disks)
+        brokers = self.mesh.build(6, clusters=2)
+        self.inside, (_, self.speaker, _) = brokers[::2], brokers[1::2]
+        self.nomad, self.told = Nomad(self.mesh, "c"), 0
+        self.nomad.arrive(self.inside[0])
+        self.nomad.subscribe("t/#")
+        self.tell(1)
+        self.nomad.until(lambda: len(self.nomad.got[2]) == 1)
+        self.mesh.run(3)
+
+    def tell(self, count: int, pause: float = 0.1) -> None:
+        for _ in range(count):
+            self.mesh.tell(self.speaker, self.told, 2)
+            self.mesh.run(pause)
+            self.told += 1
+
+    def cut(self) -> None:
+        self.mesh.partition([*(broker.name for broker in self.inside), "new"])
+        self.mesh.run(10)
+
+    def judge(self) -> None:
+        """Everything has come, once and in order."""
+        self.nomad.until(lambda: len(self.nomad.got[2]) == self.told)
+        self.mesh.run(5)
+        self.nomad.hear()
+        assert self.nomad.got[2] == [b"b3 %d" % number for number in range(self.told)]
+        assert all(self.nomad.present[1:])
+
+
+@marks.expect("moved away from a broker that is back")
+@DISKS
+@pytest.mark.parametrize("moves", [1, 2])
+def test_a_client_that_moves_on_its_side_of_a_cut_gets_what_it_has_missed_before(moves: int, disks: bool) -> None:
+    sites = Sites(disks)
+    sites.cut()
+    sites.tell(10)
+    for number in range(moves):
+        sites.nomad.lose()
+        sites.nomad.arrive(sites.inside[1 + number])
+        sites.tell(10)
+    sites.mesh.heal()
+    sites.judge()
+
+
+@DISKS
+@pytest.mark.parametrize("to", ["the same", "its heir", "another"])
+def test_a_client_whose_broker_dies_on_its_side_of_a_cut_gets_what_it_has_missed_before(to: str, disks: bool) -> None:
+    sites = Sites(disks)
+    mesh, nomad = sites.mesh, sites.nomad
+    sites.cut()
+    sites.tell(10)
+    nomad.lose()
+    mesh.crash(sites.inside[0].name)
+    mesh.run(5)
+    (heir,) = mesh.sessions("c")
+    sites.tell(10)
+    if to == "the same":
+        mesh.restart(sites.inside[0].name, heir)
+        mesh.run(4)
+    other = {"the same": sites.inside[0].name, "its heir": heir}
+    others = [broker.name for broker in sites.inside[1:] if broker.name != heir]
+    nomad.arrive(mesh.brokers[other.get(to, others[0])])
+    sites.tell(10)
+    mesh.heal()
+    sites.judge()
+
+
+def test_a_broker_that_joins_during_a_cut_gets_nothing_from_before_it() -> None:
+    """The brokers beyond the cut have logged for long, as one of them has not come back."""
+    sites = Sites(disks=False)
+    mesh, nomad = sites.mesh, sites.nomad
+    mesh.crash("b5")
+    mesh.run(10)
+    while sites.told < 2 * RECENT:
+        sites.tell(500, 0.001)
+        nomad.until(lambda: len(nomad.got[2]) == sites.told)
+    sites.cut()
+    new = mesh.add("new", "c0", sites.inside[0].name)
+    mesh.run_until(lambda: new.joined)
+    nomad.lose()
+    nomad.arrive(new)
+    sites.tell(10)
+    mesh.heal()
+    sites.judge()
+
+
 @marks.expect("what was missed waits for slow clients")
 def test_what_was_missed_waits_for_clients_that_are_slow() -> None:
     """A client that takes 2,500 messages a second; its queue has room for 1,000."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 
 from saps.mesh import SessionHost, Trunk, Yields
 from saps.overlay.frames.calls import SessionLease
@@ -32,6 +31,7 @@ from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.migration.target import MigrationTarget, Stage
+from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions, has_session
 
 logger = logging.getLogger(__name__)
@@ -74,14 +74,11 @@ class MigrationSource:
         self,
         port: Port,
         sessions: Sessions,
-        passed: Callable[[BrokerRef, str], int],
-        waiting: Callable[[list[str]], bool],
+        publications: Publications,
     ) -> None:
-        """`passed` and `waiting` as for `Migrations`."""
         self._port = port
         self._sessions = sessions
-        self._passed = passed
-        self._waiting = waiting
+        self._publications = publications
         self.leaving: dict[str, _Offer] = {}
         """The migrations under way by client."""
         self._done: OrderedDict[tuple[BrokerRef, int], None] = OrderedDict()
@@ -183,12 +180,12 @@ class MigrationSource:
         if offer.since is None:
             offer.since = now
         late = now - offer.since > self._sessions.timeout
-        if self._waiting(self._host.filters(client)) and not late:
+        if self._publications.waiting(self._host.filters(client)) and not late:
             return
         brings = {(name, incarnation): above for name, incarnation, above in frame.brings}
         trunk = Trunk((offer.to.name, offer.to.incarnation), frame.trunk, brings)
         offer.contents = self._host.pack(client, late, trunk if offer.branch else None)
-        offer.passed = [self._passed(origin, topic) for origin, topic in frame.asked]
+        offer.passed = [self._publications.passed(origin, topic) for origin, topic in frame.asked]
 
     def on_arrived(self, sender: BrokerRef, frame: Arrived) -> None:
         """Forget a session that has arrived at its target, and grant it; a repeated frame gets the same answer."""
@@ -222,22 +219,15 @@ class Migrations:
         port: Port,
         calls: RangeCalls,
         sessions: Sessions,
-        passed: Callable[[BrokerRef, str], int],
-        waiting: Callable[[list[str]], bool],
-        brings: Callable[[list[str]], list[tuple[str, int, int]]],
+        publications: Publications,
     ) -> None:
-        """`passed` returns the number of a broker's last publication to a topic that went to the subscribers here.
-
-        `waiting` returns whether a publication that matches some filters has come and could not be passed on yet.
-        `brings` returns brokers, each with a number above which all its publications that match some plain filters have
-        come through the mesh, or will come."""
         self._port = port
         self._sessions = sessions
         self._offering: set[str] = set()
         """Clients of older sessions here that other brokers have been told of (`Offer`) in the last `TELL_AGAIN`
         seconds."""
-        self.target = MigrationTarget(port, calls, sessions, waiting, brings)
-        self.source = MigrationSource(port, sessions, passed, waiting)
+        self.target = MigrationTarget(port, calls, sessions, publications)
+        self.source = MigrationSource(port, sessions, publications)
 
     def offer(self, client: str) -> bool:
         """Return whether the client's session is moving to another broker."""

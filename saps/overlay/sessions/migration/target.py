@@ -18,6 +18,8 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.heritage import Heritage
+from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions
 from saps.topics import shared
 
@@ -103,15 +105,13 @@ class MigrationTarget:
         port: Port,
         calls: RangeCalls,
         sessions: Sessions,
-        waiting: Callable[[list[str]], bool],
-        brings: Callable[[list[str]], list[tuple[str, int, int]]],
+        publications: Publications,
     ) -> None:
-        """`waiting` and `brings` as for `saps.overlay.sessions.migration.migration.Migrations`."""
         self._port = port
         self._calls = calls
         self._sessions = sessions
-        self._waiting = waiting
-        self._brings = brings
+        self._publications = publications
+        self.heritage = Heritage(port, lambda: publications.cut)
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -355,7 +355,7 @@ class MigrationTarget:
         if self.transfers.get(transfer.serial) is not transfer:
             return
         client, migrations = transfer.claiming.client, self._sessions.migrations
-        if (self._waiting(["#"]) or migrations.offer(client)) and self._port.now < limit:
+        if (self._publications.waiting(["#"]) or migrations.offer(client)) and self._port.now < limit:
             self._port.after(POLL, lambda: self._clear(transfer, parts, limit))
         else:
             migrations.source.keep(client)
@@ -403,6 +403,7 @@ class MigrationTarget:
         if transfer.branch:
             self.merged += 1
         elif transfer.source is not None:
+            self.heritage.add(transfer.source, (each for each in transfer.filters if shared(each) is None))
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
         if (transfer.sources or transfer.claiming.beside()) and self._host.birth(transfer.claiming.client):
             # their branches come first
@@ -430,7 +431,7 @@ class MigrationTarget:
             then()
 
         limit = self._port.now + self._sessions.timeout
-        Settling(self._port, self._calls, self._waiting, plain, limit, there, settled, transfer.source)
+        Settling(self._port, self._calls, self._publications.waiting, plain, limit, there, settled, transfer.source)
 
     def _pull_contents(self, transfer: _Transfer) -> None:
         """Pull the contents. The request names the publishers and topics of the messages queued here, so that the
@@ -439,7 +440,9 @@ class MigrationTarget:
         client, transfer.stage = transfer.claiming.client, Stage.PULLING
         if transfer.branch:
             plain = [each for each in transfer.filters if shared(each) is None]
-            self._ask(transfer, Pull(transfer.serial, 1, 0, [], self._host.number(client), self._brings(plain)))
+            self._ask(
+                transfer, Pull(transfer.serial, 1, 0, [], self._host.number(client), self._publications.brings(plain))
+            )
             return
         queued = self._host.queued(client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))

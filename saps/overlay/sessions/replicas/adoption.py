@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from saps.marks import hit
 from saps.overlay.delivery.publications import batch_of
@@ -28,6 +27,7 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.sessions import Sessions
 from saps.storage.saved import SavedMessage, SavedSession
@@ -45,17 +45,6 @@ ARRIVE = 0.5
 ATTENDED, AGAIN = 40, 0.05
 """Most checks whether a session is moving or asked for, and seconds between two. Afterwards a mere question no longer
 delays the adoption, since the broker that is asked may wait for this one."""
-
-
-class Publications(Protocol):
-    """The publications under way at this broker (`saps.overlay.delivery.delivery`)."""
-
-    def waiting(self, topic_filters: list[str]) -> bool:
-        """Return whether a matching publication has come, or was published here, and was not passed on yet."""
-
-    def queued(self) -> Callable[[], bool]:
-        """Return a function that returns whether a publication made here before this call still waits for the
-        subscribers of its topic to be known."""
 
 
 class _Adopted:

@@ -24,7 +24,8 @@ from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAn
 from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.adoption import Adoption, Publications
+from saps.overlay.sessions.publications import Publications
+from saps.overlay.sessions.replicas.adoption import Adoption
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.restored import Restored
 from saps.overlay.sessions.replicas.shelf import Shelf
@@ -350,12 +351,12 @@ class Replicas:
     def _forget_adoption(self, serial: int) -> None:
         del self.adoptions[serial]
 
-    def heritage(self, asking: BrokerRef) -> list[tuple[BrokerRef, list[str]]]:
-        """Return the owners whose sessions were adopted here, each with the sessions' filters.
+    def heritage(self, asking: BrokerRef) -> list[tuple[BrokerRef, dict[str, float]]]:
+        """Return the owners whose sessions were adopted here, each with the sessions' filters, as `Returned.adopted`.
 
         Adoptions in which the broker `asking` has already sent what the owner had missed are left out."""
         adoptions = [each for each in self.adoptions.values() if asking.name not in each.answered]
-        return [(adoption.owner, adoption.filters) for adoption in adoptions]
+        return [(adoption.owner, dict.fromkeys(adoption.filters, 0.0)) for adoption in adoptions]
 
     def leases(self) -> list[SessionLease]:
         """Return the leases of dead owners, and of restored copies: no live owner reports them."""
