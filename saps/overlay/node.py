@@ -120,8 +120,7 @@ class OverlayNode:
         source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
-        moved = sessions.migrations.target.heritage
-        delivery.catch_up.returned.adopted = lambda asking: [*replicas.heritage(asking), *moved.filters()]
+        delivery.catch_up.returned.heritage = sessions.migrations.heritage
         return sessions, replicas
 
     def _fill_tables(self) -> None:

@@ -208,8 +208,12 @@ class WantedFilter(msgspec.Struct, frozen=True, array_like=True):
     """Time since the filter has subscribers, in seconds."""
 
 
+MOST_FORMER = 16
+"""Most former brokers of a session that are named."""
+
+
 class WantedFilters(Frame, tag=91):
-    """Answers `Missed` and `Missing`: all my filters, in parts; then the filters of sessions that I have adopted."""
+    """Answers `Missed` and `Missing`: all my filters, in parts; then those of sessions that were at other brokers."""
 
     round: Number
     number: Number
@@ -218,8 +222,10 @@ class WantedFilters(Frame, tag=91):
     """Whether this is the last part."""
     filters: Annotated[list[WantedFilter], Meta(max_length=MOST_ANNOUNCED)]
     owner: BrokerRef | None = None
-    """I have adopted sessions of this broker with these filters, so send me what the owner has missed; None: the
-    filters are mine."""
+    """Sessions of this broker with these filters have come to me, so send me what the owner has missed. The ages are
+    the times since they left it. None: the filters are mine."""
+    others: Annotated[list[BrokerRef], Meta(max_length=MOST_FORMER)] = []
+    """The other former brokers of these sessions: what went to one of them, the sessions have."""
 
 
 class MadeUp(Frame, tag=92):

@@ -90,6 +90,16 @@ class Pull(Frame, tag=62):
     come here without you. Leave them out, if you have adopted this session and its client has not connected since."""
 
 
+class Heirloom(msgspec.Struct, frozen=True, array_like=True):
+    """A former broker of a session, for which brokers beyond a cut may have publications that it has missed."""
+
+    owner: BrokerRef
+    age: Delay
+    """Seconds since the session left it; more for a broker that was taken for dead."""
+    answered: list[str] = []
+    """Names of the brokers that have sent what it had missed."""
+
+
 class Snapshot(Frame, tag=63):
     """Answers `Pull`: a part of the session."""
 
@@ -102,6 +112,8 @@ class Snapshot(Frame, tag=63):
     """Bytes in the frontend's own format."""
     passed: list[Number] = []
     """For each pair of `asked`: the number of the last publication that has passed to my subscribers."""
+    heritage: list[Heirloom] = []
+    """With the first part of stage 0: the former brokers of the session."""
 
 
 class Arrived(Frame, tag=64):

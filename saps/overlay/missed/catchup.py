@@ -300,7 +300,7 @@ class CatchUp:
         """End the catch-up of a broker that has got everything: it is live again for all topics."""
         self._drop(lag)
         self._known.add(lag.broker)
-        self.heirs.done[lag.broker] = lag.passed
+        self.heirs.caught_up(lag)
         self._publishers.divide_again(self._publishers.streams)
 
     def rejoined(self) -> None:
@@ -343,7 +343,7 @@ class CatchUp:
         lag.serial += 1
         lag.progress = self._port.now
         if frame.owner is not None:  # the sender adopted sessions with these filters, perhaps while both were cut off
-            self.heirs.adopted(lag, frame.owner, {each.topic_filter: lag.since - each.age for each in frame.filters})
+            self.heirs.adopted(lag, frame)
         above = lag.owed_above(self._publishers.seq)
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
@@ -362,7 +362,7 @@ class CatchUp:
 
     def _something(self, lag: Lag) -> bool:
         """Return whether the log may contain a publication for the broker."""
-        if lag.wanted.adopted:
+        if lag.wanted.former:
             return True
         for topic, (seq, sent) in self.log.topics.items():
             missed = seq > lag.taken and lag.broker not in self.log.went_to(sent)

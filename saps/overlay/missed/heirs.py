@@ -16,9 +16,9 @@ from saps.marks import hit
 from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
-from saps.overlay.frames.delivery import Publish
+from saps.overlay.frames.delivery import Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.lag import Cause, Doubts, Lag, State, Wanted
+from saps.overlay.missed.lag import Cause, Doubts, Lag, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -69,6 +69,8 @@ class Heirs:
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
+        self._served: dict[tuple[BrokerRef, BrokerRef], int] = {}
+        """By broker, and former broker of its sessions: the number up to which these have what that had missed."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -100,6 +102,7 @@ class Heirs:
         self.done.clear()
         self._lost.clear()
         self._left.clear()
+        self._served.clear()
 
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
@@ -113,24 +116,37 @@ class Heirs:
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
             self._left[lag.broker] = _Left(lost, self._port.now, lag.place, lag.start, doubts, lag.baselines)
 
-    def adopted(self, lag: Lag, owner: BrokerRef, topic_filters: dict[str, float]) -> None:
-        """Handle a returned broker's report that sessions of `owner` with these filters have come to it, perhaps during
-        the cut, by adoption or because their clients have moved: the broker inherits what the owner has missed. The
-        filters have the times at which they came, in seconds of the port's clock."""
-        if owner.name == self._port.me.name:
+    def caught_up(self, lag: Lag) -> None:
+        """Record that a broker has everything, also for the sessions that have come to it."""
+        self.done[lag.broker] = lag.passed
+        self._served.update({(lag.broker, former[0]): lag.passed for former in lag.wanted.former})
+
+    def adopted(self, lag: Lag, frame: WantedFilters) -> None:
+        """Handle a returned broker's report that sessions of an owner have come to it, perhaps during the cut, by
+        adoption or because their clients have moved: the broker inherits what the owner has missed."""
+        owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
+        if owner is None or owner.name == self._port.me.name:
             return
-        missed, left, wanted = self._lags.get(owner), self._left.get(owner), lag.wanted.of(owner)
-        if left is not None and (missed is None or missed.state is State.GOING):
-            moved = [topic_filter for topic_filter, at in topic_filters.items() if left.lost <= at <= left.returned]
+        left, wanted = self._left.get(owner), lag.wanted.of((owner, *frame.others))
+        served = max(self._served.get((broker, owner), 0) for broker in (lag.broker, *frame.others))
+        moved = {
+            each.topic_filter
+            for each in frame.filters
+            if left is not None and left.lost <= lag.since - each.age <= left.returned
+        }
+        if moved and left is not None:
+            hit("moved away from a broker that is back")
             for topic_filter in moved:
-                wanted.add(topic_filter, math.inf, left.baselines.get(topic_filter, self._log.earlier))
-            if moved:
-                hit("moved away from a broker that is back")
-                lag.inherit(owner, left.doubts, left.place, left.start)
-            topic_filters = {name: at for name, at in topic_filters.items() if name not in moved}
-        place, taken = self._missed(owner)
-        self._owed(owner, topic_filters, wanted)
-        lag.inherit(owner, None if missed is None else missed.doubts, place, taken)
+                after = max(served, left.baselines.get(topic_filter, self._log.earlier))
+                wanted.add(topic_filter, math.inf, after)
+            lag.inherit(wanted, None if served else left.doubts, left.place, max(served, left.start))
+        others = [each.topic_filter for each in frame.filters if each.topic_filter not in moved]
+        first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
+        if others and (missed is not None or first > owner.incarnation):  # else it was never lost, or is served
+            place, taken = self._missed(owner)
+            self._owed(owner, others, wanted, served)
+            doubts = None if missed is None or served else missed.doubts
+            lag.inherit(wanted, doubts, place, max(served, taken))
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
@@ -185,18 +201,18 @@ class Heirs:
         taken = max(self._log.earlier, self.done.get(owner, 0), self._log.first - 1)
         return self._log.place_of(taken + 1), taken
 
-    def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted) -> Wanted:
-        """Add to `wanted` the filters of an owner's sessions, each with the number above which it counts. Returns
-        `wanted`."""
+    def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted, served: int = 0) -> Wanted:
+        """Add to `wanted` the filters of an owner's sessions, each with the number above which it counts, `served` at
+        least. Returns `wanted`."""
         lag = self._lags.get(owner)
         if lag is None:
-            had, least = self._publishers.baselines(owner), self._missed(owner)[1]
+            had, least = self._publishers.baselines(owner), max(served, self._missed(owner)[1])
         else:
-            had, least = lag.baselines, 0
+            had, least = lag.baselines, served
         for topic_filter in topic_filters:
             if topic_filter in had:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
-            elif lag is not None and lag.cause is Cause.RESTORED:
+            elif lag is not None and lag.cause is Cause.RESTORED and not served:
                 # announced to an earlier incarnation, at an unknown time
                 wanted.add(topic_filter, self._since(owner, lag), 1 << 63)
             else:

@@ -43,12 +43,14 @@ class Wanted:
         self._shared = FilterNode()
         self._topics: dict[str, list[str]] = {}
         """Cache: the plain filters that match a topic."""
-        self.adopted: dict[BrokerRef, Wanted] = {}
-        """By owner of adopted sessions: filters that count for publications that the owner was not sent."""
+        self.above = 0
+        """Number above which the filters of sessions with former brokers count, except for doubts."""
+        self.former: dict[tuple[BrokerRef, ...], Wanted] = {}
+        """By former brokers of sessions: filters that count for publications that none of these was sent."""
 
-    def of(self, owner: BrokerRef) -> Wanted:
-        """Return the filters wanted for the adopted sessions of `owner`, to be added to."""
-        return self.adopted.setdefault(owner, Wanted())
+    def of(self, former: tuple[BrokerRef, ...]) -> Wanted:
+        """Return the filters wanted for sessions with these former brokers, to be added to."""
+        return self.former.setdefault(former, Wanted())
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
         """Add a filter that counts for publications from the time `at` on (in seconds of the port's clock), or with
@@ -71,9 +73,12 @@ class Wanted:
             node.value.append(topic_filter)
 
     def inherits(self, topic: str, at: float, seq: int, sent: Container[BrokerRef]) -> bool:
-        """Return whether an owner of adopted sessions has missed a publication. `sent` are the brokers that were sent
-        it."""
-        return any(owner not in sent and wanted.wants(topic, at, seq) for owner, wanted in self.adopted.items())
+        """Return whether sessions have missed a publication at their former brokers. `sent` are the brokers that were
+        sent it."""
+        return any(
+            seq > wanted.above and wanted.wants(topic, at, seq) and not any(broker in sent for broker in former)
+            for former, wanted in self.former.items()
+        )
 
     def wants(self, topic: str, at: float, seq: int) -> bool:
         """Return whether a filter matches that counted for a publication of time `at` and number `seq`."""
@@ -190,13 +195,13 @@ class Lag:
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
 
-    def inherit(self, owner: BrokerRef, doubts: Doubts | None, place: Place, taken: int) -> None:
-        """Add what the broker inherits with the adopted sessions of `owner`.
+    def inherit(self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int) -> None:
+        """Add what the broker inherits with sessions that were at an owner before; `wanted` are their filters.
 
         The owner's `doubts` become doubts of the broker, as far as the sessions want them. The log is read again from
         `place`, for publications above the owner's `taken`. What the broker has taken for itself stays taken.
         """
-        wanted = self.wanted.of(owner)
+        wanted.above = min(taken, wanted.above or taken)
         if doubts is not None:
             fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq not in self.doubts.seqs}
             seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
@@ -14,6 +15,9 @@ from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef, Key
+
+if TYPE_CHECKING:
+    from saps.overlay.sessions.heritage import Heritage, Legacy
 
 SLOWEST = 1000.0
 """Missed publications a second, over all topics, that are taken however slow the clients are: one that cannot keep up
@@ -31,11 +35,8 @@ class Returned:
         self._inbox = inbox
         self._subscriptions = subscriptions
         self._lagging = lagging
-        self.adopted: Callable[[BrokerRef], Iterable[tuple[BrokerRef, dict[str, float]]]] = lambda asking: ()
-        """Returns, for an asking broker, the owners of sessions that were adopted here or have moved here, with the
-        sessions' filters, and the times at which these have moved here, in seconds of the port's clock (0 for an
-        adoption: an owner that is back has its sessions). It leaves out owners whose missed publications the asking
-        broker has already sent at the adoption."""
+        self.heritage: Heritage | None = None
+        """The former brokers of the sessions here; None: there are no sessions."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
         self._until = 0.0
@@ -55,25 +56,29 @@ class Returned:
         if start is not None:
             self._inbox.starts[sender] = start
         parts = list(self._parts(sender))
-        for part, (owner, filters) in enumerate(parts):
-            self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, owner))
+        for part, (legacy, filters) in enumerate(parts):
+            owner, others = (None, []) if legacy is None else (legacy.owner, [*legacy.others])
+            self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, owner, others))
 
-    def _parts(self, asking: BrokerRef) -> Iterator[tuple[BrokerRef | None, list[WantedFilter]]]:
-        """Yield the contents of the frames: first all filters of this broker (owner None), then the filters of adopted
-        sessions with their owner. Each has at most `MOST_ANNOUNCED` filters."""
+    def _parts(self, asking: BrokerRef) -> Iterator[tuple[Legacy | None, list[WantedFilter]]]:
+        """Yield the contents of the frames: first all filters of this broker (None), then those of sessions that were
+        at other brokers. Each has at most `MOST_ANNOUNCED` filters."""
         now, known = self._port.now, self._subscriptions.registrations
         own = {
             name: WantedFilter(each.topic_filter, each.version, now - each.since)
             for name, each in known.items()
             if each.wanted
         }
-        came = [
-            (owner, [WantedFilter(name, own[name].version, now - at) for name, at in names.items() if name in own])
-            for owner, names in self.adopted(asking)
-        ]
-        for owner, filters in ((None, [*own.values()]), *came):
-            for begin in range(0, len(filters) if owner is not None else max(len(filters), 1), MOST_ANNOUNCED):
-                yield owner, filters[begin : begin + MOST_ANNOUNCED]
+        came = (
+            (
+                legacy,
+                [WantedFilter(name, own[name].version, now - at) for name, at in legacy.filters.items() if name in own],
+            )
+            for legacy in (self.heritage.legacies(asking) if self.heritage is not None else ())
+        )
+        for legacy, filters in ((None, [*own.values()]), *came):
+            for begin in range(0, len(filters) if legacy is not None else max(len(filters), 1), MOST_ANNOUNCED):
+                yield legacy, filters[begin : begin + MOST_ANNOUNCED]
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
         """Take a frame of missed publications, once the clients here keep up with those taken before."""

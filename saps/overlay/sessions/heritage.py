@@ -1,51 +1,98 @@
-"""What sessions that have moved here during a cut have missed at their former brokers.
+"""The former brokers of the sessions here: what they had missed, the sessions have missed.
 
-The brokers beyond the cut do not know of the move. To them the former broker had the filters; the new one has them only
-from the move on. When they ask what it has missed, it also names the former broker, as an heir names the dead owner.
+The brokers beyond a cut do not know that a session has moved, or was adopted. To them a former broker had its filters;
+this one has them only from then on. When they ask what this broker has missed, it also names the former ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
+from saps.mesh import SessionHost
+from saps.overlay.frames.delivery import MOST_FORMER
+from saps.overlay.frames.sessions import Heirloom
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.publications import Publications
+from saps.topics import shared
 
 UNNOTICED = 15.0
-"""Seconds for which moves are remembered before a cut is noticed."""
+"""Seconds for which former brokers are remembered before a cut is noticed."""
 KEPT = 86400.0
-"""Seconds for which moves during a cut are remembered: as long as others keep what was missed."""
+"""Seconds for which they are remembered during a cut: as long as others keep what was missed."""
+
+
+class Legacy(NamedTuple):
+    """Sessions here that have the same former brokers."""
+
+    owner: BrokerRef
+    """One of these."""
+    others: tuple[BrokerRef, ...]
+    filters: dict[str, float]
+    """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; 0 if
+    the owner was taken for dead."""
+
+
+class _Left(NamedTuple):
+    """A session that has left a broker."""
+
+    owner: BrokerRef
+    at: float
+    """When, as in `Legacy.filters`."""
+    noted: float
+    """When that was noted here, in seconds of the port's clock."""
+    answered: frozenset[str]
+    """`Heirloom.answered`"""
 
 
 class Heritage:
-    """The sessions that have moved to this broker, by their former brokers."""
+    """The former brokers of the sessions at this broker."""
 
-    def __init__(self, port: Port, cut: Callable[[], bool]) -> None:
-        """`cut` returns whether some broker is lost, or was lately."""
+    def __init__(self, port: Port, publications: Publications, host: Callable[[], SessionHost | None]) -> None:
+        """`host` returns what has the sessions, if there is anything."""
         self._port = port
-        self._cut = cut
-        self._moved: dict[BrokerRef, dict[str, float]] = {}
-        """By former broker: the sessions' plain filters, each with the time of the last move."""
+        self._publications = publications
+        self._host = host
+        self._left: dict[str, tuple[_Left, ...]] = {}
+        """By client."""
         self._looked = port.now
-        """When old moves were last forgotten."""
+        """When old entries were last forgotten."""
 
-    def add(self, owner: BrokerRef, topic_filters: Iterable[str]) -> None:
-        """Note that a session with these plain filters has come from `owner`."""
+    def add(self, client: str, heirlooms: Iterable[Heirloom]) -> None:
+        """Note the former brokers of a client's session, which has come here."""
         now = self._port.now
         if now - self._looked >= UNNOTICED:
             self._looked = now
-            self._forget(now - (KEPT if self._cut() else UNNOTICED))
-        self._moved.setdefault(owner, {}).update(dict.fromkeys(topic_filters, now))
-
-    def _forget(self, since: float) -> None:
-        """Forget moves from before `since`."""
-        moved = {
-            owner: {topic_filter: at for topic_filter, at in known.items() if at >= since}
-            for owner, known in self._moved.items()
+            since = now - (KEPT if self._publications.cut else UNNOTICED)
+            self._left = {name: left for name, left in self._left.items() if any(each.noted >= since for each in left)}
+        found = {
+            each.owner: _Left(each.owner, max(0.0, now - each.age), now, frozenset(each.answered)) for each in heirlooms
         }
-        self._moved = {owner: known for owner, known in moved.items() if known}
+        self._left[client] = tuple(found.values())[-MOST_FORMER:]
 
-    def filters(self) -> list[tuple[BrokerRef, dict[str, float]]]:
-        """Return the former brokers, each with the filters of the sessions that have come from it, and the times of
-        their last moves, in seconds of the port's clock."""
-        return list(self._moved.items())
+    def of(self, client: str) -> list[Heirloom]:
+        """Return the former brokers of a client's session here, this broker included, the first one first."""
+        now, me = self._port.now, self._port.me
+        found = [Heirloom(each.owner, now - each.at, sorted(each.answered)) for each in self._left.get(client, ())]
+        return [*(each for each in found if each.owner != me), Heirloom(me, 0.0)]
+
+    def _filters(self, client: str) -> list[str]:
+        """Return the plain filters of a client's session; none without one."""
+        host = self._host()
+        if host is None or not host.birth(client):
+            return []
+        return [each for each in host.filters(client) if shared(each) is None]
+
+    def legacies(self, asking: BrokerRef) -> Iterator[Legacy]:
+        """Yield what the broker `asking` has to know of the sessions here."""
+        found: dict[tuple[BrokerRef, tuple[BrokerRef, ...]], Legacy] = {}
+        for client, left in self._left.items():
+            filters = self._filters(client)
+            for each in left if filters else ():
+                if asking.name not in each.answered:
+                    others = tuple(other.owner for other in left if other is not each)
+                    legacy = found.setdefault((each.owner, others), Legacy(each.owner, others, {}))
+                    for topic_filter in filters:
+                        legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, 0.0))
+        yield from found.values()

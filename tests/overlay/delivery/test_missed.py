@@ -16,6 +16,7 @@ from saps.overlay.missed.lag import Lag
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.heritage import Legacy
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 from tests import marks
@@ -63,7 +64,7 @@ def lost(recorder: Recorder) -> list[bytes]:
     return found
 
 
-def test_what_a_broker_has_caught_up_with_is_not_for_its_heir() -> None:
+def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had adopted sessions between two absences, and was lost again as it said so: its heir was sent what it had
     missed, and got, the first time."""
     simulation = Simulation(1)
@@ -79,11 +80,14 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir() -> None:
         recorder.publish(one, "a", 2)
     simulation.heal()
     simulation.run_until(lambda: len(two.delivered) == 6 and not catch_up.lags, 10)
-    two.node.delivery.catch_up.returned.adopted = lambda teller: [(three.ref, {"a": 0.0})]
+    simulation.crash(three.name)
+    simulation.run(6)
+    heritage = two.node.sessions.migrations.heritage
+    monkeypatch.setattr(heritage, "legacies", lambda asking: [Legacy(three.ref, (), {"a": 0.0})])
     simulation.partition([two.name])
     simulation.run(4)
     simulation.heal()
-    simulation.run_until(lambda: any(lag.wanted.adopted for lag in catch_up.lags.values()), 10)
+    simulation.run_until(lambda: any(lag.wanted.former for lag in catch_up.lags.values()), 10)
     simulation.partition([two.name])
     simulation.run(4)
     assert two.ref in catch_up.lags
@@ -324,7 +328,7 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     heir, owner = (Lag(BrokerRef(name, 1, name, "c"), log.last, 2, 0.0) for name in ("heir", "owner"))
     heir.lost([frame("t", 3)], log, 0.0)
     owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
-    heir.wanted.of(owner.broker).add("t", 0.0, 0)
+    heir.wanted.of((owner.broker,)).add("t", 0.0, 0)
     for _ in range(2):
-        heir.inherit(owner.broker, owner.doubts, owner.place, owner.taken)
+        heir.inherit(heir.wanted.of((owner.broker,)), owner.doubts, owner.place, owner.taken)
     assert [body.seqs for body in heir.doubts.before] == [[3], [4]]

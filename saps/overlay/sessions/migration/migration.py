@@ -30,6 +30,7 @@ from saps.overlay.port import Handlers, Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.heritage import Heritage
 from saps.overlay.sessions.migration.target import MigrationTarget, Stage
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions, has_session
@@ -168,7 +169,9 @@ class MigrationSource:
             self._port.send(sender, Snapshot(frame.serial, frame.stage, frame.part, 0, b""))
         elif frame.part < len(parts):
             passed = offer.passed if frame.stage and not frame.part else []
-            part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
+            first = not (frame.stage or frame.part or offer.branch)
+            heirlooms = self._sessions.migrations.heritage.of(client) if first else []
+            part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed, heirlooms)
             self._port.send(sender, part)
 
     def _pack(self, client: str, offer: _Offer, frame: Pull) -> None:
@@ -226,6 +229,7 @@ class Migrations:
         self._offering: set[str] = set()
         """Clients of older sessions here that other brokers have been told of (`Offer`) in the last `TELL_AGAIN`
         seconds."""
+        self.heritage = Heritage(port, publications, lambda: sessions.host)
         self.target = MigrationTarget(port, calls, sessions, publications)
         self.source = MigrationSource(port, sessions, publications)
 

@@ -13,12 +13,11 @@ from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import SessionLease
-from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, TakeOver, TakeOverAnswer
+from saps.overlay.frames.sessions import Arrived, Departed, Heirloom, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
-from saps.overlay.sessions.heritage import Heritage
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions
 from saps.topics import shared
@@ -111,7 +110,8 @@ class MigrationTarget:
         self._calls = calls
         self._sessions = sessions
         self._publications = publications
-        self.heritage = Heritage(port, lambda: publications.cut)
+        self._heirlooms: dict[int, list[Heirloom]] = {}
+        """By serial number of a migration: the former brokers of its session."""
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -197,6 +197,7 @@ class MigrationTarget:
     def _stop(self, transfer: _Transfer) -> None:
         """Cancel a migration, and discard the incomplete session here."""
         del self.transfers[transfer.serial]
+        self._heirlooms.pop(transfer.serial, None)
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(transfer.claiming.client)
             transfer.parts, transfer.request = [], None
@@ -317,6 +318,8 @@ class MigrationTarget:
         if not frame.parts:
             self._ask_later(transfer, transfer.request)
             return
+        if not (frame.stage or frame.part):
+            self._heirlooms[frame.serial] = frame.heritage
         if frame.stage and not frame.part:
             transfer.marks = dict(zip(transfer.pending, frame.passed, strict=False))
         transfer.parts.append(frame.data)
@@ -403,7 +406,8 @@ class MigrationTarget:
         if transfer.branch:
             self.merged += 1
         elif transfer.source is not None:
-            self.heritage.add(transfer.source, (each for each in transfer.filters if shared(each) is None))
+            heirlooms = self._heirlooms.pop(transfer.serial, ())
+            self._sessions.migrations.heritage.add(transfer.claiming.client, heirlooms)
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
         if (transfer.sources or transfer.claiming.beside()) and self._host.birth(transfer.claiming.client):
             # their branches come first

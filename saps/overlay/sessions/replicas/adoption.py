@@ -22,7 +22,7 @@ from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish
-from saps.overlay.frames.sessions import Bequest
+from saps.overlay.frames.sessions import Bequest, Heirloom
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -129,6 +129,7 @@ class Adoption:
         claiming.done = arrived
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
+        self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, self._port.now)])
 
     def _subscribed(self) -> None:
         self._unsubscribed -= 1
@@ -188,8 +189,11 @@ class Adoption:
         """Complete all sessions, end their claims, and report them to the holders of the directory."""
         self._over = True
         self._come.clear()
-        for adopted in self.clients.values():
+        for client, adopted in self.clients.items():
             adopted.complete()
+            self._sessions.migrations.heritage.add(
+                client, [Heirloom(self.owner, self._port.now, sorted(self.answered))]
+            )
             if not (self._copy.restored or self._port.lost(self.owner)):  # it is back, with what it has got meanwhile
                 adopted.claiming.offered[self.owner] = None
                 adopted.claiming.asked.discard(self.owner)

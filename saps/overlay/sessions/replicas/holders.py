@@ -351,13 +351,6 @@ class Replicas:
     def _forget_adoption(self, serial: int) -> None:
         del self.adoptions[serial]
 
-    def heritage(self, asking: BrokerRef) -> list[tuple[BrokerRef, dict[str, float]]]:
-        """Return the owners whose sessions were adopted here, each with the sessions' filters, as `Returned.adopted`.
-
-        Adoptions in which the broker `asking` has already sent what the owner had missed are left out."""
-        adoptions = [each for each in self.adoptions.values() if asking.name not in each.answered]
-        return [(adoption.owner, dict.fromkeys(adoption.filters, 0.0)) for adoption in adoptions]
-
     def leases(self) -> list[SessionLease]:
         """Return the leases of dead owners, and of restored copies: no live owner reports them."""
         lost = [copy for copy in self.copies.values() if copy.state not in (State.FOLLOWING, State.RESTORED)]
