@@ -95,7 +95,7 @@ class Heirloom(msgspec.Struct, frozen=True, array_like=True):
 
     owner: BrokerRef
     age: Delay
-    """Seconds since the session left it; more for a broker that was taken for dead."""
+    """Seconds since the session left it; very many for a broker that was taken for dead."""
     answered: list[str] = []
     """Names of the brokers that have sent what it had missed."""
 

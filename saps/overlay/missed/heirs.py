@@ -127,7 +127,7 @@ class Heirs:
         owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
         if owner is None or owner.name == self._port.me.name:
             return
-        left, wanted = self._left.get(owner), lag.wanted.of((owner, *frame.others))
+        left, former = self._left.get(owner), (owner, *frame.others)
         served = max(self._served.get((broker, owner), 0) for broker in (lag.broker, *frame.others))
         moved = {
             each.topic_filter
@@ -136,6 +136,7 @@ class Heirs:
         }
         if moved and left is not None:
             hit("moved away from a broker that is back")
+            wanted = lag.wanted.of(former)
             for topic_filter in moved:
                 after = max(served, left.baselines.get(topic_filter, self._log.earlier))
                 wanted.add(topic_filter, math.inf, after)
@@ -143,7 +144,7 @@ class Heirs:
         others = [each.topic_filter for each in frame.filters if each.topic_filter not in moved]
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
         if others and (missed is not None or first > owner.incarnation):  # else it was never lost, or is served
-            place, taken = self._missed(owner)
+            wanted, (place, taken) = lag.wanted.of(former), self._missed(owner)
             self._owed(owner, others, wanted, served)
             doubts = None if missed is None or served else missed.doubts
             lag.inherit(wanted, doubts, place, max(served, taken))

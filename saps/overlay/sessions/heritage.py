@@ -19,6 +19,8 @@ from saps.topics import shared
 
 UNNOTICED = 15.0
 """Seconds for which former brokers are remembered before a cut is noticed."""
+LONG_AGO = 1e8
+"""Seconds since a session has left an owner that was taken for dead, and may have it, too."""
 KEPT = 86400.0
 """Seconds for which they are remembered during a cut: as long as others keep what was missed."""
 
@@ -30,8 +32,8 @@ class Legacy(NamedTuple):
     """One of these."""
     others: tuple[BrokerRef, ...]
     filters: dict[str, float]
-    """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; 0 if
-    the owner was taken for dead."""
+    """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; long
+    ago if the owner was taken for dead."""
 
 
 class _Left(NamedTuple):
@@ -54,8 +56,8 @@ class Heritage:
         self._port = port
         self._publications = publications
         self._host = host
-        self._left: dict[str, tuple[_Left, ...]] = {}
-        """By client."""
+        self._left: dict[tuple[str, int], tuple[_Left, ...]] = {}
+        """By client and `SessionHost.birth` of its session."""
         self._looked = port.now
         """When old entries were last forgotten."""
 
@@ -65,34 +67,38 @@ class Heritage:
         if now - self._looked >= UNNOTICED:
             self._looked = now
             since = now - (KEPT if self._publications.cut else UNNOTICED)
-            self._left = {name: left for name, left in self._left.items() if any(each.noted >= since for each in left)}
-        found = {
-            each.owner: _Left(each.owner, max(0.0, now - each.age), now, frozenset(each.answered)) for each in heirlooms
-        }
-        self._left[client] = tuple(found.values())[-MOST_FORMER:]
+            self._left = {key: left for key, left in self._left.items() if any(each.noted >= since for each in left)}
+        found = {each.owner: _Left(each.owner, now - each.age, now, frozenset(each.answered)) for each in heirlooms}
+        if birth := self._birth(client):
+            self._left[client, birth] = tuple(found.values())[-MOST_FORMER:]
 
     def of(self, client: str) -> list[Heirloom]:
         """Return the former brokers of a client's session here, this broker included, the first one first."""
         now, me = self._port.now, self._port.me
-        found = [Heirloom(each.owner, now - each.at, sorted(each.answered)) for each in self._left.get(client, ())]
+        left = self._left.get((client, self._birth(client)), ())
+        found = [Heirloom(each.owner, now - each.at, sorted(each.answered)) for each in left]
         return [*(each for each in found if each.owner != me), Heirloom(me, 0.0)]
 
-    def _filters(self, client: str) -> list[str]:
-        """Return the plain filters of a client's session; none without one."""
+    def _birth(self, client: str) -> int:
         host = self._host()
-        if host is None or not host.birth(client):
+        return 0 if host is None else host.birth(client)
+
+    def _filters(self, client: str, birth: int) -> list[str]:
+        """Return the plain filters of a client's session with this `birth`; none without one."""
+        host = self._host()
+        if host is None or host.birth(client) != birth:
             return []
         return [each for each in host.filters(client) if shared(each) is None]
 
     def legacies(self, asking: BrokerRef) -> Iterator[Legacy]:
         """Yield what the broker `asking` has to know of the sessions here."""
         found: dict[tuple[BrokerRef, tuple[BrokerRef, ...]], Legacy] = {}
-        for client, left in self._left.items():
-            filters = self._filters(client)
+        for (client, birth), left in self._left.items():
+            filters = self._filters(client, birth)
             for each in left if filters else ():
                 if asking.name not in each.answered:
                     others = tuple(other.owner for other in left if other is not each)
                     legacy = found.setdefault((each.owner, others), Legacy(each.owner, others, {}))
                     for topic_filter in filters:
-                        legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, 0.0))
+                        legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()

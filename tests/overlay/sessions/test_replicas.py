@@ -26,7 +26,7 @@ from saps.simulator import SimBroker
 from saps.storage.journal import Table
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.ordeals import cut_off, flapping, judge, ordeal, paused, power_loss, several
+from tests.overlay.ordeals import beside_a_cut, cut_off, flapping, judge, ordeal, paused, power_loss, several
 from tests.overlay.replicated import Replicated, carried
 from tests.overlay.roams import Nomad
 from tests.overlay.sessions.test_roaming import numbers
@@ -595,6 +595,14 @@ def test_a_broker_that_joins_during_a_cut_gets_nothing_from_before_it() -> None:
     sites.tell(10)
     mesh.heal()
     sites.judge()
+
+
+@DISKS
+@pytest.mark.parametrize("seed", kept(0, 1, 6, 7, 9, 14, 15, 18, 19, 20, quick=4))
+def test_moves_beside_a_cut_that_failed_once(seed: int, disks: bool) -> None:
+    """What was published beyond the cut before a move, or a second one, never came; or came again after the next
+    cut."""
+    beside_a_cut(seed, disks)
 
 
 @marks.expect("what was missed waits for slow clients")

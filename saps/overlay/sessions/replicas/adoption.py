@@ -27,6 +27,7 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.heritage import LONG_AGO
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.sessions import Sessions
@@ -129,7 +130,7 @@ class Adoption:
         claiming.done = arrived
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
-        self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, self._port.now)])
+        self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, LONG_AGO)])
 
     def _subscribed(self) -> None:
         self._unsubscribed -= 1
@@ -191,9 +192,7 @@ class Adoption:
         self._come.clear()
         for client, adopted in self.clients.items():
             adopted.complete()
-            self._sessions.migrations.heritage.add(
-                client, [Heirloom(self.owner, self._port.now, sorted(self.answered))]
-            )
+            self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, LONG_AGO, sorted(self.answered))])
             if not (self._copy.restored or self._port.lost(self.owner)):  # it is back, with what it has got meanwhile
                 adopted.claiming.offered[self.owner] = None
                 adopted.claiming.asked.discard(self.owner)
