@@ -99,10 +99,12 @@ class Delivery:
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
         """Implement `saps.overlay.sessions.publications.Publications`: a broker brings them if it has said so, or was
         known before the cut."""
-        found, known = [], self._port.first_heard
+        found, known, heirs = [], self._port.first_heard, self.catch_up.heirs
         for origin in self.inbox.origins:
             start = self.inbox.starts.get(origin)
-            if start is None and known[origin.name][0] == origin.incarnation and self.catch_up.heirs.was_there(origin):
+            if start is None and (
+                heirs.was_lost(origin) or (known[origin.name][0] == origin.incarnation and heirs.was_there(origin))
+            ):
                 start = 0
             baseline = self._subscriptions.owed_above(topic_filters, (origin.name, origin.incarnation))
             if start is not None and baseline is not None and not self._port.lost(origin):

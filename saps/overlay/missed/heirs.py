@@ -91,6 +91,10 @@ class Heirs:
         """Return whether a broker was heard before the log began, so that it may have been cut off since."""
         return self._port.first_heard.get(broker.name, (0, math.inf))[1] < self._begun
 
+    def was_lost(self, broker: BrokerRef) -> bool:
+        """Return whether a broker was lost since the log began; it may be back."""
+        return broker in self._lost or broker in self._left
+
     def heard(self, broker: BrokerRef) -> float:
         """Return when an earlier incarnation of this one was over, in seconds of the port's clock; -inf: none was."""
         incarnation, heard = self._over.get(broker.name, (broker.incarnation, -math.inf))

@@ -467,18 +467,24 @@ def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
 @marks.expect("branch that stood in for a session")
 @DISKS
 @pytest.mark.parametrize(
-    ("count", "room", "late"),
-    [(3000, 500, 0.0), (3000, 500, 4.0), (3 * RECENT, 1 << 16, 0.0)],
-    ids=["overflows", "comes first", "remembers less"],
+    ("count", "room", "late", "young"),
+    [(3000, 500, 0.0, False), (3000, 500, 4.0, False), (3000, 500, 4.0, True), (3 * RECENT, 1 << 16, 0.0, False)],
+    ids=["overflows", "comes first", "comes first, and the log is older", "remembers less"],
 )
 def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
-    count: int, room: int, late: float, disks: bool, monkeypatch: pytest.MonkeyPatch
+    count: int, room: int, late: float, young: bool, disks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heir beyond the cut has room for the last 500 only, or for more than a session remembers. `late`: seconds
-    after the cut in which no broker is asked what it has missed."""
+    after the cut in which no broker is asked what it has missed. `young`: the publisher's broker joined when the
+    others logged already."""
     mesh = Replicated(1, disks=disks)
     mesh.limits = Limits(maximum_queued=room)
-    home, *_, speaker = mesh.build(5)
+    home, one, *_ = mesh.build(4)
+    if young:
+        mesh.crash(one.name)
+        mesh.run(6)
+    speaker = mesh.add("b4", "c0", home.name)
+    mesh.run_until(lambda: speaker.joined)
     nomad = Nomad(mesh, "c")
     nomad.arrive(home)
     nomad.subscribe("t/#")
