@@ -584,25 +584,6 @@ def test_a_client_whose_broker_dies_on_its_side_of_a_cut_gets_what_it_has_missed
     sites.judge()
 
 
-def test_a_broker_that_joins_during_a_cut_gets_nothing_from_before_it() -> None:
-    """The brokers beyond the cut have logged for long, as one of them has not come back."""
-    sites = Sites(disks=False)
-    mesh, nomad = sites.mesh, sites.nomad
-    mesh.crash("b5")
-    mesh.run(10)
-    while sites.told < 2 * RECENT:
-        sites.tell(500, 0.001)
-        nomad.until(lambda: len(nomad.got[2]) == sites.told)
-    sites.cut()
-    new = mesh.add("new", "c0", sites.inside[0].name)
-    mesh.run_until(lambda: new.joined)
-    nomad.lose()
-    nomad.arrive(new)
-    sites.tell(10)
-    mesh.heal()
-    sites.judge()
-
-
 @DISKS
 @pytest.mark.parametrize("seed", kept(0, 1, 6, 7, 9, 14, 15, 18, 19, 20, quick=4))
 def test_moves_beside_a_cut_that_failed_once(seed: int, disks: bool) -> None:
