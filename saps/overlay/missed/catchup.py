@@ -77,9 +77,8 @@ class CatchUp:
         self._acknowledgements = multicast.acknowledgements
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
-        self._former: dict[str, bool] = {}
-        """Members of the mesh of an earlier incarnation, each with whether it has not been heard yet. They may have had
-        their filters before they started."""
+        self._former: set[str] = set()
+        """Members of the mesh of an earlier incarnation that have not been heard yet."""
         self._known: set[BrokerRef] = set()
         """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
@@ -162,7 +161,7 @@ class CatchUp:
 
         `former` are the names of the members when that incarnation ended. After a loss of power they start at other
         times than this one, so log until all have been heard. `young`: others may be starting again as well."""
-        self._former.update(dict.fromkeys(former, True))
+        self._former.update(former)
         self._port.after(self.log.age, self._former.clear)
         restored = self.log.active
         if self._former or young or restored:
@@ -198,8 +197,8 @@ class CatchUp:
                 self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question
             elif lag.state is State.GOING and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
-        self._former.update(dict.fromkeys(self._former.keys() & self._port.first_heard, False))
-        if self.lags or any(self._former.values()):
+        self._former.difference_update(self._port.first_heard)
+        if self.lags or self._former:
             self._event = now
         elif now - self._event >= LINGER:
             self.log.end()
@@ -255,7 +254,7 @@ class CatchUp:
 
     def give_up(self, name: str) -> None:
         """Stop logging for all lost incarnations of a broker that is gone for good."""
-        self._former.pop(name, None)
+        self._former.discard(name)
         for lag in [lag for lag in self.lags.values() if lag.state is State.LOST and lag.broker.name == name]:
             self._drop(lag)
 
@@ -347,8 +346,7 @@ class CatchUp:
         above = lag.owed_above(self._publishers.seq)
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
-            heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1]
-            if lag.since - wanted.age <= heard:
+            if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             baseline = lag.baselines.get(wanted.topic_filter, above)

@@ -83,7 +83,7 @@ class Returned:
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
         """Take a frame of missed publications, once the clients here keep up with those taken before."""
         waiting = self._waiting
-        if self._holds() and sum(broker == sender for broker, _ in waiting) < MOST:
+        if (waiting or self._must_wait()) and sum(broker == sender for broker, _ in waiting) < MOST:
             hit("what was missed waits for slow clients")
             waiting.append((sender, frame))
             if len(waiting) == 1:
@@ -91,13 +91,13 @@ class Returned:
         elif not waiting:
             self._take(sender, frame)
 
-    def _holds(self) -> bool:
-        return bool(self._waiting) or (self._lagging() and self._port.now < self._until)
+    def _must_wait(self) -> bool:
+        return self._lagging() and self._port.now < self._until
 
     def _take_up(self) -> None:
         """Take the frames that wait, as far as the clients keep up."""
         waiting = self._waiting
-        while waiting and not (self._lagging() and self._port.now < self._until):
+        while waiting and not self._must_wait():
             self._take(*waiting.popleft())
         if waiting:
             self._port.after(AGAIN, self._take_up)

@@ -12,17 +12,17 @@ from typing import NamedTuple
 from saps.mesh import SessionHost
 from saps.overlay.frames.delivery import MOST_FORMER
 from saps.overlay.frames.sessions import Heirloom
+from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.publications import Publications
 from saps.topics import shared
 
-UNNOTICED = 15.0
-"""Seconds for which former brokers are remembered before a cut is noticed."""
 LONG_AGO = 1e8
 """Seconds since a session has left an owner that was taken for dead, and may have it, too."""
 KEPT = 86400.0
-"""Seconds for which they are remembered during a cut: as long as others keep what was missed."""
+"""Seconds for which former brokers are remembered during a cut: as long as others keep what was missed. Without one it
+is `UNNOTICED`."""
 
 
 class Legacy(NamedTuple):

@@ -527,14 +527,14 @@ class Sites:
         self.nomad.until(lambda: len(self.nomad.got[2]) == 1)
         self.mesh.run(3)
 
-    def tell(self, count: int, pause: float = 0.1) -> None:
+    def tell(self, count: int) -> None:
         for _ in range(count):
             self.mesh.tell(self.speaker, self.told, 2)
-            self.mesh.run(pause)
+            self.mesh.run(0.1)
             self.told += 1
 
     def cut(self) -> None:
-        self.mesh.partition([*(broker.name for broker in self.inside), "new"])
+        self.mesh.partition([broker.name for broker in self.inside])
         self.mesh.run(10)
 
     def judge(self) -> None:

@@ -95,6 +95,11 @@ class _Transfer:
         self.kept = False
         """Whether the session has copies, so that another broker adopts it if the source dies."""
 
+    @property
+    def plain(self) -> list[str]:
+        """The filters without shared subscriptions."""
+        return [each for each in self.filters if shared(each) is None]
+
 
 class MigrationTarget:
     """The sessions that move to one broker."""
@@ -425,7 +430,7 @@ class MigrationTarget:
 
         Before the source packs, this ensures that the source has what did not come here. Afterwards it ensures that
         publications that take both ways have come, so that duplicates are found."""
-        plain, serial = [each for each in transfer.filters if shared(each) is None], transfer.serial
+        plain, serial = transfer.plain, transfer.serial
 
         def there() -> bool:
             return self.transfers.get(serial) is transfer
@@ -443,10 +448,8 @@ class MigrationTarget:
         anyway, so that the source can leave them out."""
         client, transfer.stage = transfer.claiming.client, Stage.PULLING
         if transfer.branch:
-            plain = [each for each in transfer.filters if shared(each) is None]
-            self._ask(
-                transfer, Pull(transfer.serial, 1, 0, [], self._host.number(client), self._publications.brings(plain))
-            )
+            number, brings = self._host.number(client), self._publications.brings(transfer.plain)
+            self._ask(transfer, Pull(transfer.serial, 1, 0, [], number, brings))
             return
         queued = self._host.queued(client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))

@@ -90,11 +90,6 @@ class Adoption:
         self.answered: set[str] = set()
         """Names of the brokers that have sent all that the owner had missed from them."""
 
-    @property
-    def filters(self) -> list[str]:
-        """The sessions' topic filters, without shared subscriptions."""
-        return list(self._filters)
-
     def begin(self, now: float, elsewhere: dict[str, int], attempt: int = 0) -> None:
         """Claim the sessions and begin them, once none of them is moving here.
 
@@ -199,4 +194,4 @@ class Adoption:
             self._sessions.inherited(adopted.claiming)
         self._done()
         self.clients.clear()
-        del self._copy, self._done  # frees the messages; the rest answers questions for a day
+        del self._copy, self._done  # frees the messages, before all is stored

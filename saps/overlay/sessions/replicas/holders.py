@@ -45,8 +45,6 @@ REMIND = 1.0
 """Seconds between two questions to another holder that adopts, whether it has adopted: its `Inherited` may be lost."""
 STAND_BY = 15.0
 """Limit in seconds for another holder's adoption."""
-HEIR_FOR = 86400.0
-"""Seconds for which brokers that were cut off are told of an adoption: as long as they keep missed publications."""
 FENCED = 4096
 """Number of ended logs that are remembered, to refuse their frames."""
 
@@ -89,7 +87,7 @@ class Replicas:
         self._over: OrderedDict[Log, None] = OrderedDict()
         self._serial = 0
         self.adoptions: dict[int, Adoption] = {}
-        """Adoptions under way, and those of the last day, by the serial number of their `Inherit`."""
+        """Adoptions under way, by the serial number of their `Inherit`."""
         self.adopted = 0
         """Number of sessions adopted here."""
         self.restored = Restored(
@@ -325,7 +323,7 @@ class Replicas:
             self.when_stored(over)
 
         def over() -> None:
-            self._port.after(HEIR_FOR, lambda: self._forget_adoption(serial))
+            del self.adoptions[serial]
             self._done(log)
             for ref in self._others(copy):
                 self._port.send(ref, Inherited(*log))
@@ -347,9 +345,6 @@ class Replicas:
                 for each in other.sessions.values():
                     found[each.client] = max(found.get(each.client, -1), each.stamp)
         return found
-
-    def _forget_adoption(self, serial: int) -> None:
-        del self.adoptions[serial]
 
     def leases(self) -> list[SessionLease]:
         """Return the leases of dead owners, and of restored copies: no live owner reports them."""
