@@ -102,9 +102,8 @@ class Delivery:
         found, known, heirs = [], self._port.first_heard, self.catch_up.heirs
         for origin in self.inbox.origins:
             start = self.inbox.starts.get(origin)
-            if start is None and (
-                heirs.was_lost(origin) or (known[origin.name][0] == origin.incarnation and heirs.was_there(origin))
-            ):
+            first, _ = known.get(origin.name, (0, 0.0))  # what it publishes may come by others only
+            if start is None and (heirs.was_lost(origin) or (first == origin.incarnation and heirs.was_there(origin))):
                 start = 0
             baseline = self._subscriptions.owed_above(topic_filters, (origin.name, origin.incarnation))
             if start is not None and baseline is not None and not self._port.lost(origin):
