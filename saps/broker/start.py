@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,42 +34,67 @@ STARTING = 60.0
 heard. They may be starting, too, and power may fail again."""
 
 
+class _Remembered(msgspec.Struct, frozen=True):
+    """The content of a file of members."""
+
+    incarnation: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
+    """The last incarnation of the broker to which the file belongs."""
+    members: dict[str, str] = {}
+    """The names of the last members by address."""
+
+
 class Members:
-    """The file beside the storage with the names and addresses of the last members: ``FILE.members``, in JSON."""
+    """The file beside the storage with this broker's last incarnation, and the names and addresses of the last members:
+    ``FILE.members``, in JSON."""
 
     def __init__(self, storage: str) -> None:
-        """`storage` is the path of the storage file; if it is empty, no members are remembered."""
+        """`storage` is the path of the storage file; if it is empty, nothing is remembered."""
         self._file = Path(f"{storage}.members") if storage else None
-        self._written: dict[str, str] = {}
+        self._written = _Remembered()
 
-    def read(self) -> dict[str, str]:
-        """Return the names of the last members by address; empty, with a log line, if the file cannot be read."""
-        if self._file is None:
-            return {}
-        try:
-            self._written = msgspec.json.decode(self._file.read_bytes(), type=dict[str, str])
-        except FileNotFoundError:
-            pass
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            logger.warning("%s: cannot read the last members: %s", self._file, error)
-        return self._written
+    def read(self) -> tuple[int, dict[str, str]]:
+        """Return this broker's last incarnation and the names of the last members by address; 0 and empty, with a log
+        line, if the file cannot be read."""
+        if self._file is not None:
+            try:
+                self._written = _decoded(self._file.read_bytes())
+            except FileNotFoundError:
+                pass
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                logger.warning("%s: cannot read the last members: %s", self._file, error)
+        return self._written.incarnation, self._written.members
+
+    def begin(self, incarnation: int) -> None:
+        """Write this broker's incarnation, before others hear of it."""
+        self._replace(_Remembered(incarnation, self._written.members))
 
     def write(self, members: Sequence[BrokerRef], starting: Mapping[str, str]) -> None:
         """Write these members, and those `starting`, given as `read` returns them. Nothing is written without members,
         so that a broker that is alone does not forget the others."""
         found = {member.address: member.name for member in members[-REMEMBERED:] if member.address}
-        if self._file is None or not found:
+        if not found:
             return
         heard = {member.name for member in members}
         found |= {address: name for address, name in starting.items() if name not in heard and address not in found}
-        if found == self._written:
+        self._replace(_Remembered(self._written.incarnation, found))
+
+    def _replace(self, content: _Remembered) -> None:
+        if self._file is None or content == self._written:
             return
         try:
             with replacing(self._file) as file:
-                file.write(msgspec.json.encode(found))
+                file.write(msgspec.json.encode(content))
         except OSError as error:
             logger.warning("%s: cannot write the last members: %s", self._file, error)
-        self._written = found
+        self._written = content
+
+
+def _decoded(content: bytes) -> _Remembered:
+    """Return the content of a file of members, also of one from before it had the incarnation. Raises
+    `msgspec.MsgspecError`."""
+    if isinstance(msgspec.json.decode(content, type=dict[str, object]).get("members", ""), str):
+        return _Remembered(0, msgspec.json.decode(content, type=dict[str, str]))
+    return msgspec.json.decode(content, type=_Remembered)
 
 
 class Entrance:
@@ -88,7 +113,10 @@ class Entrance:
         self._refusal: asyncio.Future[None] = self._loop.create_future()
         self._mesh: LiveMesh | None = None
         """The mesh once `join` has begun, else None."""
-        places = {a: name for a, name in self._members.read().items() if name != settings.name}
+        incarnation, members = self._members.read()
+        if incarnation >= links.side.me.incarnation:
+            self._exceed(incarnation)
+        places = {a: name for a, name in members.items() if name != settings.name}
         self._former = dict(places)
         places |= {str(address): "" for address in settings.join}
         self._start = Start(links.side.me, places, self, self._timeout)
@@ -107,6 +135,7 @@ class Entrance:
 
         Raises `SettingError` as `decide` does."""
         self._mesh = mesh
+        self._members.begin(self._links.side.me.incarnation)
         self._links.side.hidden = False
         self.after(self._timeout, self._start.again)
         await self._unless_refused(asyncio.ensure_future(mesh.join(contact, set(self._former.values()))))
@@ -209,11 +238,15 @@ class Entrance:
                 self._start.deny(f"there is a broker with the same name, {name!r}, at {holder.address}")
                 return
             if holder.incarnation >= links.side.me.incarnation:
-                logger.warning(
-                    "the clock of %s is behind the start of its last incarnation: one of the two was wrong", name
-                )
-                links.side.me = self._start.me = replace(links.side.me, incarnation=holder.incarnation + 1)
+                self._exceed(holder.incarnation)
+                self._start.me = links.side.me
         self._contact.set_result(contact)
+
+    def _exceed(self, incarnation: int) -> None:
+        """Take an incarnation greater than this former one: of two, others take the lesser for the earlier one."""
+        me = self._links.side.me
+        logger.warning("the clock of %s is behind the start of its last incarnation: one of the two was wrong", me.name)
+        self._links.side.me = replace(me, incarnation=incarnation + 1)
 
     async def _alive(self, holder: BrokerRef) -> bool:
         try:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -51,6 +52,44 @@ async def test_a_broker_that_began_a_day_ahead_is_let_in_again_with_the_right_cl
             finally:
                 await broker.stop()
         assert lives == sorted(set(lives))
+
+
+def forget_members(storage: Path) -> None:
+    """Leave only the incarnation in the file of members."""
+    file = Path(f"{storage}.members")
+    file.write_bytes(msgspec.json.encode(msgspec.json.decode(file.read_bytes()) | {"members": {}}))
+
+
+async def test_a_broker_that_began_a_day_ahead_is_heard_by_those_who_know_though_its_contact_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after a loss of power of all brokers, beside an OFGate or a broker that has gone on."""
+    file = tmp_path / "again.db"
+
+    def again(contact: Broker) -> Broker:
+        known = settings("again", "c2", [Address.parse(contact.ref.address)])
+        return Broker(replace(known, storage=StorageSettings(file=str(file))))
+
+    async with mesh(1) as (witness,):
+        with monkeypatch.context() as clock:
+            clock.setattr("saps.broker.broker.time.time_ns", lambda right=time.time_ns: right() + DAY)
+            ahead = again(witness)
+            await ahead.start()
+        await cut(ahead)
+        forget_members(file)
+        contact = Broker(settings("contact", "c1", [Address.parse(witness.ref.address)]))
+        await contact.start()
+        later = again(contact)
+        try:
+            await later.start()
+            assert later.ref.incarnation == ahead.ref.incarnation + 1
+            async with Client(later.server.address) as there, Client(witness.server.address) as here:
+                await there.subscribe("a/b")
+                await here.publish("a/b", b"1", 1)
+                await there.expect("a/b", b"1")
+        finally:
+            await cut(later)
+            await cut(contact)
 
 
 async def test_a_broker_with_a_wrong_clock_is_named_by_its_peers(

@@ -180,13 +180,16 @@ def test_members_that_may_be_starting_too_are_remembered(tmp_path: Path) -> None
     file = str(tmp_path / "b1.db")
     members, b2 = Members(file), BrokerRef("b2", 1, "127.0.0.1:2", "")
     members.write([], {"127.0.0.1:3": "b3"})
-    assert Members(file).read() == {}
+    assert Members(file).read() == (0, {})
     members.write([b2], {"127.0.0.1:9": "b2", "127.0.0.1:3": "b3"})
-    assert Members(file).read() == {"127.0.0.1:2": "b2", "127.0.0.1:3": "b3"}
+    assert Members(file).read() == (0, {"127.0.0.1:2": "b2", "127.0.0.1:3": "b3"})
     members.write([], {})
-    assert len(Members(file).read()) == 2
+    assert len(Members(file).read()[1]) == 2
+    members.begin(7)
     members.write([b2], {})
-    assert Members(file).read() == {"127.0.0.1:2": "b2"}
+    assert Members(file).read() == (7, {"127.0.0.1:2": "b2"})
+    Path(f"{file}.members").write_text('{"127.0.0.1:2":"b2"}')  # as the file was before it had the incarnation
+    assert Members(file).read() == (0, {"127.0.0.1:2": "b2"})
 
 
 async def test_two_brokers_of_one_host_are_one_mesh_whichever_starts_first(tmp_path: Path) -> None:
