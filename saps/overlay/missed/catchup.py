@@ -346,7 +346,8 @@ class CatchUp:
         above = lag.owed_above(self._publishers.seq)
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
-            if lag.since - wanted.age <= self._port.first_heard.get(sender.name, (0, -math.inf))[1]:
+            heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1]
+            if sender.name in self._former and lag.since - wanted.age <= heard:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             baseline = lag.baselines.get(wanted.topic_filter, above)

@@ -527,14 +527,14 @@ class Sites:
         self.nomad.until(lambda: len(self.nomad.got[2]) == 1)
         self.mesh.run(3)
 
-    def tell(self, count: int) -> None:
+    def tell(self, count: int, pause: float = 0.1) -> None:
         for _ in range(count):
             self.mesh.tell(self.speaker, self.told, 2)
-            self.mesh.run(0.1)
+            self.mesh.run(pause)
             self.told += 1
 
     def cut(self) -> None:
-        self.mesh.partition([broker.name for broker in self.inside])
+        self.mesh.partition([*(broker.name for broker in self.inside), "new"])
         self.mesh.run(10)
 
     def judge(self) -> None:
@@ -579,6 +579,25 @@ def test_a_client_whose_broker_dies_on_its_side_of_a_cut_gets_what_it_has_missed
     other = {"the same": sites.inside[0].name, "its heir": heir}
     others = [broker.name for broker in sites.inside[1:] if broker.name != heir]
     nomad.arrive(mesh.brokers[other.get(to, others[0])])
+    sites.tell(10)
+    mesh.heal()
+    sites.judge()
+
+
+def test_a_broker_that_joins_during_a_cut_gets_nothing_from_before_it() -> None:
+    """The brokers beyond the cut have logged for long, as one of them has not come back."""
+    sites = Sites(disks=False)
+    mesh, nomad = sites.mesh, sites.nomad
+    mesh.crash("b5")
+    mesh.run(10)
+    while sites.told < 2 * RECENT:
+        sites.tell(500, 0.001)
+        nomad.until(lambda: len(nomad.got[2]) == sites.told)
+    sites.cut()
+    new = mesh.add("new", "c0", sites.inside[0].name)
+    mesh.run_until(lambda: new.joined)
+    nomad.lose()
+    nomad.arrive(new)
     sites.tell(10)
     mesh.heal()
     sites.judge()
