@@ -114,6 +114,8 @@ class Snapshot(Frame, tag=63):
     """For each pair of `asked`: the number of the last publication that has passed to my subscribers."""
     heritage: list[Heirloom] = []
     """With the first part of stage 0: the former brokers of the session."""
+    cut: bool = False
+    """With the first part of stage 0: whether I know that brokers of the mesh are cut off."""
 
 
 class Arrived(Frame, tag=64):

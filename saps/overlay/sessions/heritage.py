@@ -6,6 +6,7 @@ this one has them only from then on. When they ask what this broker has missed, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -60,13 +61,23 @@ class Heritage:
         """By client and `SessionHost.birth` of its session."""
         self._looked = port.now
         """When old entries were last forgotten."""
+        self._told = -math.inf
+        """Until when another broker's word for a cut counts, in seconds of the port's clock."""
 
-    def add(self, client: str, heirlooms: Iterable[Heirloom]) -> None:
-        """Note the former brokers of a client's session, which has come here."""
+    @property
+    def cut(self) -> bool:
+        """Whether brokers of the mesh are known to be cut off. This broker may have started since, and know none."""
+        return self._publications.cut or self._port.now < self._told
+
+    def add(self, client: str, heirlooms: Iterable[Heirloom], cut: bool = False) -> None:
+        """Note the former brokers of a client's session, which has come here. `cut` is the word of the broker from
+        which it came."""
         now = self._port.now
+        if cut:
+            self._told = now + KEPT
         if now - self._looked >= UNNOTICED:
             self._looked = now
-            since = now - (KEPT if self._publications.cut else UNNOTICED)
+            since = now - (KEPT if self.cut else UNNOTICED)
             self._left = {key: left for key, left in self._left.items() if any(each.noted >= since for each in left)}
         found = {each.owner: _Left(each.owner, now - each.age, now, frozenset(each.answered)) for each in heirlooms}
         if birth := self._birth(client):
@@ -91,7 +102,8 @@ class Heritage:
         return [each for each in host.filters(client) if shared(each) is None]
 
     def legacies(self, asking: BrokerRef) -> Iterator[Legacy]:
-        """Yield what the broker `asking` has to know of the sessions here."""
+        """Yield what the broker `asking`, which has come from beyond a cut, has to know of the sessions here."""
+        self._told = min(self._told, self._port.now + UNNOTICED)
         found: dict[tuple[BrokerRef, tuple[BrokerRef, ...]], Legacy] = {}
         for (client, birth), left in self._left.items():
             filters = self._filters(client, birth)

@@ -18,6 +18,7 @@ from saps.messages import Message
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
+from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.target import Stage
 from saps.overlay.sessions.replicas.changes import snapshot
@@ -580,6 +581,32 @@ def test_a_client_whose_broker_dies_on_its_side_of_a_cut_gets_what_it_has_missed
     others = [broker.name for broker in sites.inside[1:] if broker.name != heir]
     nomad.arrive(mesh.brokers[other.get(to, others[0])])
     sites.tell(10)
+    mesh.heal()
+    sites.judge()
+
+
+@DISKS
+def test_a_session_gets_what_it_has_missed_from_beyond_a_cut_of_which_its_broker_does_not_know(disks: bool) -> None:
+    """The broker has restarted since the cut began. Another session comes and goes there, 15 seconds later."""
+    sites = Sites(disks)
+    mesh, nomad, (home, away, _) = sites.mesh, sites.nomad, sites.inside
+    other = Nomad(mesh, "other")
+    other.arrive(away)
+    other.subscribe("t/#")
+    sites.cut()
+    sites.tell(10)
+    nomad.lose()
+    mesh.crash(home.name)
+    mesh.run(3)
+    home = mesh.restart(home.name, away.name, wiped=True)
+    mesh.run(1)
+    nomad.arrive(home)
+    sites.tell(10)
+    mesh.run(UNNOTICED + 1)
+    for broker in (home, away):
+        other.lose()
+        other.arrive(broker)
+        mesh.run(2)
     mesh.heal()
     sites.judge()
 

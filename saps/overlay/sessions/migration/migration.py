@@ -23,6 +23,8 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+import msgspec
+
 from saps.mesh import SessionHost, Trunk, Yields
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.sessions import Arrived, Departed, Offer, Pull, Snapshot, TakeOver, TakeOverAnswer
@@ -169,9 +171,10 @@ class MigrationSource:
             self._port.send(sender, Snapshot(frame.serial, frame.stage, frame.part, 0, b""))
         elif frame.part < len(parts):
             passed = offer.passed if frame.stage and not frame.part else []
-            first = not (frame.stage or frame.part or offer.branch)
-            heirlooms = self._sessions.migrations.heritage.of(client) if first else []
-            part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed, heirlooms)
+            part = Snapshot(frame.serial, frame.stage, frame.part, len(parts), parts[frame.part], passed)
+            if not (frame.stage or frame.part or offer.branch):
+                heritage = self._sessions.migrations.heritage
+                part = msgspec.structs.replace(part, heritage=heritage.of(client), cut=heritage.cut)
             self._port.send(sender, part)
 
     def _pack(self, client: str, offer: _Offer, frame: Pull) -> None:
