@@ -169,6 +169,10 @@ class Recorder:
         self.brokers = dict(subscribers)
         self.flows = {(name, stream): Arrivals() for name in self.brokers for stream in self.streams}
         self.incidents: list[Incident] = []
+        self.anew: dict[str, list[float]] = {}
+        """When subscribers found no session where they connected, by name."""
+        self._apart: dict[str, list[Incident]] = {}
+        """The cuts in which they did, by name."""
         self.details: list[str] = []
         self.places: Counter[str] = Counter()
         """From where in their streams the owed messages of QoS 1 and 2 are lost: beginning, middle, end."""
@@ -181,6 +185,11 @@ class Recorder:
         self.flows[subscriber, stream].take([number], now)
         if self.history is not None:
             self.history.setdefault(subscriber, Came()).add(stream, number, now)
+
+    def began_anew(self, subscriber: str, now: float) -> None:
+        """A subscriber found no session where it connected."""
+        self.anew.setdefault(subscriber, []).append(now)
+        self._apart.setdefault(subscriber, []).extend(self._cuts(now))
 
     def watch(self, now: float) -> None:
         """Look for outages from now on."""
@@ -223,9 +232,14 @@ class Recorder:
 
     def may_begin_anew(self, client: str, now: float) -> bool:
         """A client that goes to a broker that is cut off from its own may find no session there: nobody promises
-        one."""
-        cuts = (each for each in self.incidents if any(each.reach.sides) or each.step.kind is Kind.SWITCH)
-        return self.brokers.get(client) == ROAMING and any(each.struck <= now <= each.recovered for each in cuts)
+        one. Of its two sessions one ends after the cut, with what has come to it alone."""
+        return self.brokers.get(client) == ROAMING and any(True for _ in self._cuts(now))
+
+    def _cuts(self, now: float) -> Iterator[Incident]:
+        """Those that were there at a time."""
+        for each in self.incidents:
+            if (any(each.reach.sides) or each.step.kind is Kind.SWITCH) and each.struck <= now <= each.recovered:
+                yield each
 
     def last_gap(self, upto: dict[str, int], since: float) -> float:
         """When the last of these messages was published that has not come somewhere; 0 if all since `since` have."""
@@ -278,6 +292,8 @@ class Recorder:
         self, how: Callable[[Reach, str, str], bool], stream: Stream, subscriber: str, begin: float, end: float
     ) -> bool:
         at = self.brokers[subscriber]
+        if any(cut.struck <= end and begin <= cut.recovered for cut in self._apart.get(subscriber, ())):
+            return True
         # Faults that overlap are over together, before the next ones come: those of a time stand side by side.
         for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):
             incident = self.incidents[number]

@@ -109,7 +109,10 @@ class Witness(Subscriber):
         if first == 0x20 and not body[0]:  # a new session: nothing is subscribed, and no identifier is taken
             self.subscribed.clear()
             self._taken.clear()
+        lost = len(self.sessions_lost)
         super().greeted(writer, first, body)
+        if self.recorder is not None and len(self.sessions_lost) > lost:
+            self.recorder.began_anew(self.client_id, self._clock())
 
     def arrived(self, name: str, number: int) -> None:
         assert self.recorder is not None

@@ -36,6 +36,8 @@ class Arrived(msgspec.Struct, frozen=True):
     numbers: bytes
     """Unsigned 32-bit."""
     times: bytes
+    anew: list[float] = []
+    """When it found no session where it connected."""
 
 
 class History(msgspec.Struct, frozen=True):
@@ -53,7 +55,15 @@ def write(recorder: Recorder, file: Path) -> None:
         Published(s.name, s.broker, s.qos, _packed(s.handed), _packed(s.done)) for s in recorder.streams.values()
     ]
     arrived = [
-        Arrived(name, broker, list(each.names), _packed(each.streams), _packed(each.numbers), _packed(each.times))
+        Arrived(
+            name,
+            broker,
+            list(each.names),
+            _packed(each.streams),
+            _packed(each.numbers),
+            _packed(each.times),
+            recorder.anew.get(name, []),
+        )
         for name, broker in recorder.brokers.items()
         for each in [came.get(name, Came())]
     ]
@@ -75,6 +85,8 @@ def read(file: Path) -> Recorder:
     recorder = Recorder(streams, ((each.name, each.broker) for each in history.arrived))
     recorder.incidents = history.incidents
     for one in history.arrived:
+        for time in one.anew:
+            recorder.began_anew(one.name, time)
         places, numbers = _unpacked("I", one.places), _unpacked("I", one.numbers)
         for place, number, time in zip(places, numbers, _unpacked("d", one.times), strict=True):
             try:
