@@ -144,14 +144,13 @@ class Heirs:
             for topic_filter in moved:
                 after = max(served, left.baselines.get(topic_filter, self._log.earlier))
                 wanted.add(topic_filter, math.inf, after)
-            lag.inherit(wanted, None if served else left.doubts, left.place, max(served, left.start))
+            lag.inherit(wanted, left.doubts, left.place, max(served, left.start), served)
         others = [each.topic_filter for each in frame.filters if each.topic_filter not in moved]
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
         if others and (missed is not None or first > owner.incarnation):  # else it was never lost, or is served
             wanted, (place, taken) = lag.wanted.of(former), self._missed(owner)
             self._owed(owner, others, wanted, served)
-            doubts = None if missed is None or served else missed.doubts
-            lag.inherit(wanted, doubts, place, max(served, taken))
+            lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

@@ -195,15 +195,17 @@ class Lag:
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
 
-    def inherit(self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int) -> None:
+    def inherit(self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int, served: int) -> None:
         """Add what the broker inherits with sessions that were at an owner before; `wanted` are their filters.
 
-        The owner's `doubts` become doubts of the broker, as far as the sessions want them. The log is read again from
-        `place`, for publications above the owner's `taken`. What the broker has taken for itself stays taken.
+        The owner's `doubts` above `served` become doubts of the broker, as far as the sessions want them. The log is
+        read again from `place`, for publications above the owner's `taken`. What the broker has taken for itself stays
+        taken.
         """
         wanted.above = min(taken, wanted.above or taken)
         if doubts is not None:
-            fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq not in self.doubts.seqs}
+            known = self.doubts.seqs
+            fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq > served and seq not in known}
             seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}
             self.doubts.seqs |= seqs
             for body in doubts.before:
