@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
+from saps.overlay.delivery.publications import batch_of, select
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing, Result
-from saps.overlay.frames.delivery import Caught, MadeUp, WantedFilter, WantedFilters
+from saps.overlay.frames.delivery import Caught, MadeUp, Publish, WantedFilter, WantedFilters
 from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
@@ -111,8 +112,17 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             for body in frame.bodies:
-                self._inbox.make_up(frame.origin or sender, body)
+                self._make_up(frame.origin or sender, body)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
+
+    def _make_up(self, origin: BrokerRef, body: Publish) -> None:
+        """Deliver missed publications. Those that had come to this broker before may be missing in sessions that were
+        at other brokers then."""
+        came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
+        self._inbox.make_up(origin, body)
+        late = [n for n, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if seq <= came[part]]
+        if late and self.heritage is not None:
+            self.heritage.make_up(batch_of(select(body, late), origin))

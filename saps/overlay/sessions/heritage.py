@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from saps.local.batch import Batch
+from saps.marks import hit
 from saps.mesh import SessionHost
 from saps.overlay.frames.delivery import MOST_FORMER
 from saps.overlay.frames.sessions import Heirloom
@@ -114,3 +116,12 @@ class Heritage:
                     for topic_filter in filters:
                         legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()
+
+    def make_up(self, batch: Batch) -> None:
+        """Give the sessions that were at other brokers what has come to this broker before, unless they have had it
+        there."""
+        host = self._host()
+        clients = [client for client, birth in self._left if self._birth(client) == birth]
+        if host is not None and clients:
+            hit("made up for sessions that were elsewhere")
+            host.make_up(clients, batch)

@@ -368,7 +368,9 @@ class SessionMigration:
         for single in batch.singles:
             for target in self._common.hub.index.targets(single.topic):
                 agent = target.agent
-                if isinstance(agent, Session) and agent in sessions and single.origin not in queued[agent]:
+                if not isinstance(agent, Session) or agent not in sessions or single.origin in queued[agent]:
+                    continue
+                if not (isinstance(agent, DurableSession) and single.origin in agent.had):
                     agent.deliver(single, target)
         for session in sessions:
             if isinstance(session, DurableSession):  # the mesh may bring them, too
