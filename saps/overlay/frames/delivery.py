@@ -208,6 +208,14 @@ class WantedFilter(msgspec.Struct, frozen=True, array_like=True):
     """Time since the filter has subscribers, in seconds."""
 
 
+class Former(msgspec.Struct, frozen=True, array_like=True):
+    """A broker at which sessions were."""
+
+    broker: BrokerRef
+    age: Delay
+    """Seconds since the first of them left it; very many if it was taken for dead."""
+
+
 MOST_FORMER = 16
 """Most former brokers of a session that are named."""
 
@@ -224,7 +232,7 @@ class WantedFilters(Frame, tag=91):
     owner: BrokerRef | None = None
     """Sessions of this broker with these filters have come to me, so send me what the owner has missed. The ages are
     the times since they left it. None: the filters are mine."""
-    others: Annotated[list[BrokerRef], Meta(max_length=MOST_FORMER)] = []
+    others: Annotated[list[Former], Meta(max_length=MOST_FORMER)] = []
     """The other former brokers of these sessions: what went to one of them, the sessions have."""
 
 

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
+LONG_AGO = 1e8
+"""Seconds since a session has left an owner that was taken for dead, and may have it, too."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -33,8 +36,8 @@ class _Left(NamedTuple):
 
     lost: float
     """When it was lost, in seconds of the port's clock."""
-    returned: float
-    """When it had named its filters."""
+    answers: list[tuple[float, int]]
+    """`Lag.answers`"""
     place: Place
     start: int
     """`Lag.start`"""
@@ -69,8 +72,8 @@ class Heirs:
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
-        self._served: dict[tuple[BrokerRef, BrokerRef], int] = {}
-        """By broker, and former broker of its sessions: the number up to which these have what that had missed."""
+        self._served: dict[tuple[BrokerRef, BrokerRef], list[tuple[float, int]]] = {}
+        """By broker, and former broker of its sessions: `Lag.answers` with what that had missed for these."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -118,12 +121,13 @@ class Heirs:
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
-            self._left[lag.broker] = _Left(lost, self._port.now, lag.place, lag.start, doubts, lag.baselines)
+            self._left[lag.broker] = _Left(lost, lag.answers, lag.place, lag.start, doubts, lag.baselines)
 
     def caught_up(self, lag: Lag) -> None:
         """Record that a broker has everything, also for the sessions that have come to it."""
         self.done[lag.broker] = lag.passed
-        self._served.update({(lag.broker, former[0]): lag.passed for former in lag.wanted.former})
+        lag.answers.append((self._port.now, lag.passed))
+        self._served.update({(lag.broker, former[0]): lag.answers for former in lag.wanted.former})
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions of an owner have come to it, perhaps during the cut, by
@@ -131,20 +135,24 @@ class Heirs:
         owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
         if owner is None or owner.name == self._port.me.name:
             return
-        left, former = self._left.get(owner), (owner, *frame.others)
-        served = max(self._served.get((broker, owner), 0) for broker in (lag.broker, *frame.others))
+        left, former = self._left.get(owner), (owner, *(each.broker for each in frame.others))
+        served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
+        for other in frame.others:
+            at = math.inf if other.age >= LONG_AGO else lag.since - other.age
+            served = max(served, _answered(self._served.get((other.broker, owner), ()), at))
         moved = {
-            each.topic_filter
+            each.topic_filter: _answered(left.answers, lag.since - each.age)
             for each in frame.filters
-            if left is not None and left.lost <= lag.since - each.age <= left.returned
+            if left is not None and left.lost <= lag.since - each.age <= _end(left.answers)
         }
         if moved and left is not None:
             hit("moved away from a broker that is back")
             wanted = lag.wanted.of(former)
-            for topic_filter in moved:
-                after = max(served, left.baselines.get(topic_filter, self._log.earlier))
+            for topic_filter, answered in moved.items():
+                after = max(served, answered, left.baselines.get(topic_filter, self._log.earlier))
                 wanted.add(topic_filter, math.inf, after)
-            lag.inherit(wanted, left.doubts, left.place, max(served, left.start), served)
+            had = max(served, min(moved.values()))
+            lag.inherit(wanted, left.doubts, left.place, max(had, left.start), had)
         others = [each.topic_filter for each in frame.filters if each.topic_filter not in moved]
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
         if others and (missed is not None or first > owner.incarnation):  # else it was never lost, or is served
@@ -222,3 +230,14 @@ class Heirs:
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
         return wanted
+
+
+def _answered(answers: Sequence[tuple[float, int]], at: float) -> int:
+    """Return the number up to which a broker had answered (`Lag.answers`) at a time; 0 if it had not."""
+    place = bisect_right(answers, (at, math.inf))
+    return answers[place - 1][1] if place else 0
+
+
+def _end(answers: Sequence[tuple[float, int]]) -> float:
+    """Return when a broker gave its last answer so far."""
+    return answers[-1][0] if answers else math.inf

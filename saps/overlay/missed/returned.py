@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import batch_of, select
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing, Result
-from saps.overlay.frames.delivery import Caught, MadeUp, Publish, WantedFilter, WantedFilters
+from saps.overlay.frames.delivery import Caught, Former, MadeUp, Publish, WantedFilter, WantedFilters
 from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
@@ -58,8 +60,11 @@ class Returned:
             self._inbox.starts[sender] = start
         parts = list(self._parts(sender))
         for part, (legacy, filters) in enumerate(parts):
-            owner, others = (None, []) if legacy is None else (legacy.owner, [*legacy.others])
-            self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, owner, others))
+            frame = WantedFilters(number, part, part == len(parts) - 1, filters)
+            if legacy is not None:
+                others = [Former(broker, self._port.now - at) for broker, at in legacy.others.items()]
+                frame = msgspec.structs.replace(frame, owner=legacy.owner, others=others)
+            self._port.send(sender, frame)
 
     def _parts(self, asking: BrokerRef) -> Iterator[tuple[Legacy | None, list[WantedFilter]]]:
         """Yield the contents of the frames: first all filters of this broker (None), then those of sessions that were

@@ -21,8 +21,6 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.publications import Publications
 from saps.topics import shared
 
-LONG_AGO = 1e8
-"""Seconds since a session has left an owner that was taken for dead, and may have it, too."""
 KEPT = 86400.0
 """Seconds for which former brokers are remembered during a cut: as long as others keep what was missed. Without one it
 is `UNNOTICED`."""
@@ -33,7 +31,8 @@ class Legacy(NamedTuple):
 
     owner: BrokerRef
     """One of these."""
-    others: tuple[BrokerRef, ...]
+    others: dict[BrokerRef, float]
+    """The others, with the times at which the first of the sessions left them."""
     filters: dict[str, float]
     """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; long
     ago if the owner was taken for dead."""
@@ -71,17 +70,18 @@ class Heritage:
         """Whether brokers of the mesh are known to be cut off. This broker may have started since, and know none."""
         return self._publications.cut or self._port.now < self._told
 
-    def add(self, client: str, heirlooms: Iterable[Heirloom], cut: bool = False) -> None:
+    def add(self, client: str, heirlooms: Iterable[Heirloom], cut: bool = False, told: float | None = None) -> None:
         """Note the former brokers of a client's session, which has come here. `cut` is the word of the broker from
-        which it came."""
+        which it came, `told` the time of that word in seconds of the port's clock; None: now."""
         now = self._port.now
+        told = now if told is None else told
         if cut:
             self._told = now + KEPT
         if now - self._looked >= UNNOTICED:
             self._looked = now
             since = now - (KEPT if self.cut else UNNOTICED)
             self._left = {key: left for key, left in self._left.items() if any(each.noted >= since for each in left)}
-        found = {each.owner: _Left(each.owner, now - each.age, now, frozenset(each.answered)) for each in heirlooms}
+        found = {each.owner: _Left(each.owner, told - each.age, now, frozenset(each.answered)) for each in heirlooms}
         if birth := self._birth(client):
             self._left[client, birth] = tuple(found.values())[-MOST_FORMER:]
 
@@ -111,8 +111,10 @@ class Heritage:
             filters = self._filters(client, birth)
             for each in left if filters else ():
                 if asking.name not in each.answered:
-                    others = tuple(other.owner for other in left if other is not each)
-                    legacy = found.setdefault((each.owner, others), Legacy(each.owner, others, {}))
+                    others = {other.owner: other.at for other in left if other is not each}
+                    legacy = found.setdefault((each.owner, (*others,)), Legacy(each.owner, others, {}))
+                    for broker, at in others.items():
+                        legacy.others[broker] = min(at, legacy.others[broker])
                     for topic_filter in filters:
                         legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()

@@ -115,8 +115,9 @@ class MigrationTarget:
         self._calls = calls
         self._sessions = sessions
         self._publications = publications
-        self._heirlooms: dict[int, tuple[list[Heirloom], bool]] = {}
-        """By serial number of a migration: the former brokers of its session, and `Snapshot.cut`."""
+        self._heirlooms: dict[int, tuple[list[Heirloom], bool, float]] = {}
+        """By serial number of a migration: the former brokers of its session, `Snapshot.cut`, and when that came, in
+        seconds of the port's clock."""
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -324,7 +325,7 @@ class MigrationTarget:
             self._ask_later(transfer, transfer.request)
             return
         if not (frame.stage or frame.part):
-            self._heirlooms[frame.serial] = frame.heritage, frame.cut
+            self._heirlooms[frame.serial] = frame.heritage, frame.cut, self._port.now
         if frame.stage and not frame.part:
             transfer.marks = dict(zip(transfer.pending, frame.passed, strict=False))
         transfer.parts.append(frame.data)
@@ -411,8 +412,8 @@ class MigrationTarget:
         if transfer.branch:
             self.merged += 1
         elif transfer.source is not None:
-            heirlooms, cut = self._heirlooms.pop(transfer.serial, ([], False))
-            self._sessions.migrations.heritage.add(transfer.claiming.client, heirlooms, cut)
+            heirlooms = self._heirlooms.pop(transfer.serial, ([], False, self._port.now))
+            self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
         if (transfer.sources or transfer.claiming.beside()) and self._host.birth(transfer.claiming.client):
             # their branches come first

@@ -23,11 +23,11 @@ from saps.overlay.delivery.settling import Settling
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.frames.sessions import Bequest, Heirloom
+from saps.overlay.missed.heirs import LONG_AGO
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.sessions.claiming import Claiming
-from saps.overlay.sessions.heritage import LONG_AGO
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.sessions import Sessions
