@@ -11,6 +11,7 @@ from functools import partial
 from benchmarks.chaos.account import ROAMING, Incident, Reach, Recorder, Stream
 from benchmarks.chaos.schedule import Kind, Step
 from saps.frontend.mqtt.codec.packets import Ack, Connack, Connect, PacketType, Publish, Subscribe, SubscribeEntry
+from saps.frontend.mqtt.session.durable import DurableSession
 from saps.simulator import SimBroker
 from saps.simulator.network import Network
 from tests.frontend.mqtt.bench import Client
@@ -86,6 +87,7 @@ class Witness(Nomad):
         self._leaves = math.inf
         self._known = False
         self._asked = 0.0
+        self._birth = 0
 
     def look(self) -> None:
         """Go on, come back, take and answer."""
@@ -108,13 +110,15 @@ class Witness(Nomad):
 
     def _greet(self, packet: Connack) -> None:
         super()._greet(packet)
-        if packet.reason:
+        if packet.reason or self.client is None or self.broker is None:
             return
+        session = self._storm.mesh.benches[self.broker].frontend.sessions[self.name]
+        if isinstance(session, DurableSession) and session.birth != self._birth:
+            self._birth = session.birth  # on either side of a cut it has a session, and cannot tell one from the other
+            self._taken.clear()
         if not packet.session_present or self.misled():
             if self._known:
                 self._storm.began_anew(self)
-            assert self.client is not None
-            assert self.broker is not None
             self.broker.act(partial(self.client.send, Subscribe(1, [SubscribeEntry("chaos/#", 2)])))
         self._known = True
 
@@ -166,8 +170,8 @@ class Storm:
         end = self.now + seconds
         while self.now < end:
             self.mesh.run(min(TICK, end - self.now))
-            for client in (*self.publishers, *self.witnesses):
-                client.look()
+            for look in [each.look for each in self.publishers] + [each.look for each in self.witnesses]:
+                look()
 
     def until(self, condition: Callable[[], bool], limit: float) -> bool:
         """Let time pass until something holds."""
