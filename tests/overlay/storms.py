@@ -100,7 +100,7 @@ class Witness(Nomad):
         if roams and self.alive and self.greeted and storm.now >= self._leaves:
             self.lose()
         if not self.alive or (not self.greeted and storm.now > self._asked + QUIET):
-            there = [storm.mesh.brokers[rng.choice(storm.names) if roams else self.home]]
+            there = [storm.mesh.brokers[rng.choice(storm.within or storm.names) if roams else self.home]]
             there = [broker for broker in there if broker.alive and broker.joined]
             if there:
                 self._bench, self._asked = storm.mesh.benches[there[0]], storm.now
@@ -149,6 +149,9 @@ class Storm:
         self.mesh.add("gate", "c0", self.names[0])
         self.mesh.run(3)
         self.active = True
+        self.within: list[str] = []
+        """Where the subscriber that goes round has to stay, during a cut: what has sessions on both sides is promised
+        nothing. Empty: anywhere."""
         self.lost: list[str] = []
         self.publishers = [Publisher(self, name, qos) for name in self.names for qos in (1, 2)]
         homes = {f"{name}-sub": name for name in self.names} | {"roamer": ROAMING}
@@ -230,6 +233,7 @@ class Storm:
         self.run(2)
         goals = {each.stream.name: each.stream.last - 6 for each in self.publishers}
         self.until(lambda: self.complete(goals), QUIET)
+        self.within = []
         self.recorder.close(incidents, max(flowing, self.recorder.last_gap(goals, struck)), self.now)
 
     def _drawn(self) -> list[Step]:
@@ -284,7 +288,7 @@ class Storm:
                 yield strike(reach, lambda: mesh.pause(name, step.seconds))
                 yield at + step.seconds, lambda: None
             case Kind.PARTITION | Kind.CUT:
-                yield strike(Reach(sides=self.sites, kept=True), lambda: mesh.partition([*self.sites[0], "gate"]))
+                yield strike(Reach(sides=self.sites, kept=True), self._cut)
                 yield at + step.seconds, mesh.heal
             case Kind.LOSS:
                 yield strike(Reach(sides=self.sites, kept=True))
@@ -295,6 +299,11 @@ class Storm:
                 yield strike(Reach(frozenset(self.names), kept=True), self._black_out)
                 for each in rng.sample(self.names, len(self.names)):
                     yield at + rng.uniform(0, 4), partial(self._restart, each)
+
+    def _cut(self) -> None:
+        at = self.witnesses[-1].broker
+        self.within = sorted(next(site for site in self.sites if at is None or at.name in site))
+        self.mesh.partition([*self.sites[0], "gate"])
 
     def _black_out(self) -> None:
         for name in self.names:

@@ -44,7 +44,7 @@ from saps.topics import matches
 
 KEPT = 30.0
 """Seconds for which a lag is kept after a later incarnation was heard, for brokers that adopt the sessions of the
-earlier one."""
+earlier one; and then while any broker is cut off."""
 LINGER = 30.0
 """Seconds for which the log continues when no broker is lost or behind: some may have been cut off unnoticed."""
 LOOK = 1.0
@@ -243,7 +243,15 @@ class CatchUp:
         self._port.after(KEPT, lambda: self._gone(lag))
 
     def _gone(self, lag: Lag) -> None:
-        if self.lags.get(lag.broker) is lag:
+        """Drop the lag of an incarnation that is over, unless brokers are cut off: they may have its sessions."""
+        if self.lags.get(lag.broker) is not lag:
+            return
+        if any(
+            other.state is State.LOST and not self.heirs.has_successor(other.broker) for other in self.lags.values()
+        ):
+            hit("lag of a former incarnation kept during a cut")
+            self._port.after(KEPT, lambda: self._gone(lag))
+        else:
             self._drop(lag)
 
     def left(self, broker: BrokerRef, owed: bool) -> None:

@@ -98,6 +98,10 @@ class Heirs:
         """Return whether a broker was lost since the log began; it may be back."""
         return broker in self._lost or broker in self._left
 
+    def has_successor(self, broker: BrokerRef) -> bool:
+        """Return whether a later incarnation of a broker was heard."""
+        return self._over.get(broker.name, (-1, 0.0))[0] >= broker.incarnation
+
     def heard(self, broker: BrokerRef) -> float:
         """Return when an earlier incarnation of this one was over, in seconds of the port's clock; -inf: none was."""
         incarnation, heard = self._over.get(broker.name, (broker.incarnation, -math.inf))
