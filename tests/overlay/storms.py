@@ -112,7 +112,7 @@ class Witness(Nomad):
         super()._greet(packet)
         if packet.reason or self.client is None or self.broker is None:
             return
-        session = self._storm.mesh.benches[self.broker].frontend.sessions[self.name]
+        session = self._storm.mesh.benches[self.broker].frontend.sessions.get(self.name)
         if isinstance(session, DurableSession) and session.birth != self._birth:
             self._birth = session.birth  # on either side of a cut it has a session, and cannot tell one from the other
             self._taken.clear()

@@ -214,6 +214,8 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
     broker: BrokerRef
     age: Delay
     """Seconds since the first of them left it; very many if it was taken for dead."""
+    came: Delay
+    """Seconds since the last of them came to it; very many if they began there."""
 
 
 MOST_FORMER = 16
@@ -233,7 +235,9 @@ class WantedFilters(Frame, tag=91):
     """Sessions of this broker with these filters have come to me, so send me what the owner has missed. The ages are
     the times since they left it. None: the filters are mine."""
     others: Annotated[list[Former], Meta(max_length=MOST_FORMER)] = []
-    """The other former brokers of these sessions: what went to one of them, the sessions have."""
+    """The other former brokers of these sessions: what went to one of them while they were there, the sessions have."""
+    came: Delay = 0.0
+    """Seconds since the last of the sessions came to the owner, as in `Former`."""
 
 
 class MadeUp(Frame, tag=92):

@@ -90,6 +90,10 @@ class Pull(Frame, tag=62):
     come here without you. Leave them out, if you have adopted this session and its client has not connected since."""
 
 
+LONG_AGO = 1e8
+"""Seconds that stand for a time before all that counts."""
+
+
 class Heirloom(msgspec.Struct, frozen=True, array_like=True):
     """A former broker of a session, for which brokers beyond a cut may have publications that it has missed."""
 
@@ -98,6 +102,8 @@ class Heirloom(msgspec.Struct, frozen=True, array_like=True):
     """Seconds since the session left it; very many for a broker that was taken for dead."""
     answered: list[str] = []
     """Names of the brokers that have sent what it had missed."""
+    came: Delay = LONG_AGO
+    """Seconds since the session came to it; very many if it began there."""
 
 
 class Snapshot(Frame, tag=63):

@@ -18,15 +18,13 @@ from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish, WantedFilters
-from saps.overlay.frames.sessions import Bequest
+from saps.overlay.frames.sessions import LONG_AGO, Bequest
 from saps.overlay.missed.lag import Cause, Doubts, Lag, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
-LONG_AGO = 1e8
-"""Seconds since a session has left an owner that was taken for dead, and may have it, too."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -139,7 +137,8 @@ class Heirs:
         owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
         if owner is None or owner.name == self._port.me.name:
             return
-        left, former = self._left.get(owner), (owner, *(each.broker for each in frame.others))
+        left, former = self._left.get(owner), {owner: lag.since - frame.came}
+        former.update((each.broker, lag.since - each.came) for each in frame.others)
         served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
         for other in frame.others:
             at = math.inf if other.age >= LONG_AGO else lag.since - other.age

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import Enum
 
 from saps.local.subscriptions import FilterNode
@@ -46,11 +46,16 @@ class Wanted:
         self.above = 0
         """Number above which the filters of sessions with former brokers count, except for doubts."""
         self.former: dict[tuple[BrokerRef, ...], Wanted] = {}
-        """By former brokers of sessions: filters that count for publications that none of these was sent."""
+        """By former brokers of sessions: filters that count for publications that none of these was sent while the
+        sessions were there."""
+        self.came: dict[BrokerRef, float] = {}
+        """When the sessions came to their former brokers, in seconds of the port's clock."""
 
-    def of(self, former: tuple[BrokerRef, ...]) -> Wanted:
-        """Return the filters wanted for sessions with these former brokers, to be added to."""
-        return self.former.setdefault(former, Wanted())
+    def of(self, former: Mapping[BrokerRef, float]) -> Wanted:
+        """Return the filters wanted for sessions that came to these former brokers at these times, to be added to."""
+        found = self.former.setdefault((*former,), Wanted())
+        found.came = {broker: max(at, found.came.get(broker, at)) for broker, at in former.items()}
+        return found
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
         """Add a filter that counts for publications from the time `at` on (in seconds of the port's clock), or with
@@ -76,8 +81,10 @@ class Wanted:
         """Return whether sessions have missed a publication at their former brokers. `sent` are the brokers that were
         sent it."""
         return any(
-            seq > wanted.above and wanted.wants(topic, at, seq) and not any(broker in sent for broker in former)
-            for former, wanted in self.former.items()
+            seq > wanted.above
+            and wanted.wants(topic, at, seq)
+            and not any(broker in sent and at >= came for broker, came in wanted.came.items())
+            for wanted in self.former.values()
         )
 
     def wants(self, topic: str, at: float, seq: int) -> bool:

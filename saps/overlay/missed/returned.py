@@ -62,8 +62,10 @@ class Returned:
         for part, (legacy, filters) in enumerate(parts):
             frame = WantedFilters(number, part, part == len(parts) - 1, filters)
             if legacy is not None:
-                others = [Former(broker, self._port.now - at) for broker, at in legacy.others.items()]
-                frame = msgspec.structs.replace(frame, owner=legacy.owner, others=others)
+                now, owner = self._port.now, legacy.owner
+                former = {broker: Former(broker, now - at, now - came) for broker, (at, came) in legacy.former.items()}
+                came = former.pop(owner).came
+                frame = msgspec.structs.replace(frame, owner=owner, others=[*former.values()], came=came)
             self._port.send(sender, frame)
 
     def _parts(self, asking: BrokerRef) -> Iterator[tuple[Legacy | None, list[WantedFilter]]]:

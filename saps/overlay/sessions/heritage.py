@@ -14,7 +14,7 @@ from saps.local.batch import Batch
 from saps.marks import hit
 from saps.mesh import SessionHost
 from saps.overlay.frames.delivery import MOST_FORMER
-from saps.overlay.frames.sessions import Heirloom
+from saps.overlay.frames.sessions import LONG_AGO, Heirloom
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
@@ -31,8 +31,8 @@ class Legacy(NamedTuple):
 
     owner: BrokerRef
     """One of these."""
-    others: dict[BrokerRef, float]
-    """The others, with the times at which the first of the sessions left them."""
+    former: dict[BrokerRef, tuple[float, float]]
+    """All of them, with the times at which the first of the sessions left them, and the last one came to them."""
     filters: dict[str, float]
     """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; long
     ago if the owner was taken for dead."""
@@ -48,6 +48,8 @@ class _Left(NamedTuple):
     """When that was noted here, in seconds of the port's clock."""
     answered: frozenset[str]
     """`Heirloom.answered`"""
+    came: float
+    """When the session came to it, in seconds of the port's clock; long ago if it began there."""
 
 
 class Heritage:
@@ -81,7 +83,13 @@ class Heritage:
             self._looked = now
             since = now - (KEPT if self.cut else UNNOTICED)
             self._left = {key: left for key, left in self._left.items() if any(each.noted >= since for each in left)}
-        found = {each.owner: _Left(each.owner, told - each.age, now, frozenset(each.answered)) for each in heirlooms}
+        known = {each.owner: each.noted for each in self._left.get((client, self._birth(client)), ())}
+        found = {
+            each.owner: _Left(
+                each.owner, told - each.age, known.get(each.owner, now), frozenset(each.answered), told - each.came
+            )
+            for each in heirlooms
+        }
         if birth := self._birth(client):
             self._left[client, birth] = tuple(found.values())[-MOST_FORMER:]
 
@@ -89,8 +97,9 @@ class Heritage:
         """Return the former brokers of a client's session here, this broker included, the first one first."""
         now, me = self._port.now, self._port.me
         left = self._left.get((client, self._birth(client)), ())
-        found = [Heirloom(each.owner, now - each.at, sorted(each.answered)) for each in left]
-        return [*(each for each in found if each.owner != me), Heirloom(me, 0.0)]
+        found = [Heirloom(each.owner, now - each.at, sorted(each.answered), now - each.came) for each in left]
+        here = now - max(each.noted for each in left) if left else LONG_AGO
+        return [*(each for each in found if each.owner != me), Heirloom(me, 0.0, came=here)]
 
     def _birth(self, client: str) -> int:
         host = self._host()
@@ -111,10 +120,11 @@ class Heritage:
             filters = self._filters(client, birth)
             for each in left if filters else ():
                 if asking.name not in each.answered:
-                    others = {other.owner: other.at for other in left if other is not each}
-                    legacy = found.setdefault((each.owner, (*others,)), Legacy(each.owner, others, {}))
-                    for broker, at in others.items():
-                        legacy.others[broker] = min(at, legacy.others[broker])
+                    former = {other.owner: (other.at, other.came) for other in left}
+                    legacy = found.setdefault((each.owner, (*former,)), Legacy(each.owner, former, {}))
+                    for broker, (at, came) in former.items():
+                        known = legacy.former[broker]
+                        legacy.former[broker] = min(at, known[0]), max(came, known[1])
                     for topic_filter in filters:
                         legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()

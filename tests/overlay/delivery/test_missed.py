@@ -83,7 +83,7 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
     simulation.crash(three.name)
     simulation.run(6)
     heritage = two.node.sessions.migrations.heritage
-    monkeypatch.setattr(heritage, "legacies", lambda asking: [Legacy(three.ref, {}, {"a": 0.0})])
+    monkeypatch.setattr(heritage, "legacies", lambda asking: [Legacy(three.ref, {three.ref: (0.0, 0.0)}, {"a": 0.0})])
     simulation.partition([two.name])
     simulation.run(4)
     simulation.heal()

@@ -22,8 +22,7 @@ from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Publish
-from saps.overlay.frames.sessions import Bequest, Heirloom
-from saps.overlay.missed.heirs import LONG_AGO
+from saps.overlay.frames.sessions import LONG_AGO, Bequest, Heirloom
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
