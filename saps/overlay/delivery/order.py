@@ -192,6 +192,17 @@ class Inbox:
                 self._begin(origin, part.topic, 0)
         self.accept(origin, frame)
 
+    def passed(self, origin: BrokerRef, frame: Publish) -> None:
+        """Take publications as delivered: those that want them have got them by themselves."""
+        for number, seq in zip(frame.which, frame.seqs, strict=True):
+            topic = frame.parts[number].topic
+            if topic not in self._sequences.get(origin, {}):
+                self._begin(origin, topic, 0)
+            sequence = self._sequences[origin][topic]
+            if seq > sequence.last and (not sequence.first or seq < sequence.first):
+                sequence.last = seq
+                self._drain(origin, topic, sequence)
+
     def _accept_each(self, origin: BrokerRef, frame: Publish, batch: Batch, sequences: list[_Sequence]) -> list[int]:
         """Accept publications one by one, as not all of them are next in order. Returns as `accept` does."""
         reached: list[int | None] = [None] * len(frame.parts)

@@ -250,6 +250,8 @@ class MadeUp(Frame, tag=92):
     """Unaddressed frames. Their parts have no predecessors, so you need not wait for any."""
     origin: BrokerRef | None = None
     """My earlier incarnation that has published them; None for this one."""
+    former: bool = False
+    """Whether they are only for sessions that were at other brokers (`WantedFilters.owner`)."""
 
 
 class Caught(Frame, tag=93):

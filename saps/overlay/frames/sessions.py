@@ -103,7 +103,7 @@ class Heirloom(msgspec.Struct, frozen=True, array_like=True):
     answered: list[str] = []
     """Names of the brokers that have sent what it had missed."""
     came: Delay = LONG_AGO
-    """Seconds since the session came to it; very many if it began there."""
+    """Seconds since the session first came to it; very many if it began there."""
 
 
 class Snapshot(Frame, tag=63):

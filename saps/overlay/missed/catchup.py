@@ -79,6 +79,8 @@ class CatchUp:
         self.lags: dict[BrokerRef, Lag] = {}
         self._former: set[str] = set()
         """Members of the mesh of an earlier incarnation that have not been heard yet."""
+        self._members: frozenset[str] = frozenset()
+        """All members of that mesh."""
         self._known: set[BrokerRef] = set()
         """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
@@ -162,6 +164,7 @@ class CatchUp:
         `former` are the names of the members when that incarnation ended. After a loss of power they start at other
         times than this one, so log until all have been heard. `young`: others may be starting again as well."""
         self._former.update(former)
+        self._members = frozenset(self._former)
         self._port.after(self.log.age, self._former.clear)
         restored = self.log.active
         if self._former or young or restored:
@@ -355,12 +358,15 @@ class CatchUp:
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
             heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1]
-            if sender.name in self._former and lag.since - wanted.age <= heard:
+            if sender.name in self._members and lag.since - wanted.age <= heard:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             baseline = lag.baselines.get(wanted.topic_filter, above)
             self._publishers.note(wanted.topic_filter, sender, wanted.version, baseline)
         if frame.last:
+            if lag.round == self._told[0]:  # of the rounds since then, the broker may have had a later one
+                self._rounds += 1
+                lag.round = self._rounds
             self.heirs.returned(lag)
             lag.go()
             if not (lag.doubts.seqs or self._something(lag)):

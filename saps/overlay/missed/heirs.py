@@ -139,6 +139,7 @@ class Heirs:
             return
         left, former = self._left.get(owner), {owner: lag.since - frame.came}
         former.update((each.broker, lag.since - each.came) for each in frame.others)
+        former.setdefault(lag.broker, -math.inf)
         served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
         for other in frame.others:
             at = math.inf if other.age >= LONG_AGO else lag.since - other.age

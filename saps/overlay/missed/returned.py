@@ -119,15 +119,19 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             for body in frame.bodies:
-                self._make_up(frame.origin or sender, body)
+                self._make_up(frame.origin or sender, body, frame.former)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
 
-    def _make_up(self, origin: BrokerRef, body: Publish) -> None:
-        """Deliver missed publications. Those that had come to this broker before may be missing in sessions that were
-        at other brokers then."""
+    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> None:
+        """Deliver missed publications, or give them to the sessions that were at other brokers (`former`). Those that
+        had come to this broker before may be missing in these, too."""
+        if former and self.heritage is not None:
+            self.heritage.make_up(batch_of(body, origin))
+            self._inbox.passed(origin, body)
+            return
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
         self._inbox.make_up(origin, body)
         late = [n for n, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if seq <= came[part]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import groupby, islice
 
 from saps.marks import hit
@@ -130,17 +130,16 @@ class Sending:
     def _send_some(self, lag: Lag, most: int) -> int:
         """Send the next wanted publications, in one frame for each incarnation that published them. Returns their
         number."""
-        bodies: list[Publish] = []
+        bodies: list[tuple[Publish, bool]] = []
         count = size = 0
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
-            bodies += [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            count = sum(len(body.which) for body in bodies)
+            bodies += [(body, False) for body in lag.doubts.before if body.seqs[0] > lag.passed]
+            count = sum(len(body.which) for body, _ in bodies)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
-            body = self._wanted_of(lag, record)
-            if body is not None:
-                bodies.append(body)
+            for body, former in self._wanted_of(lag, record):
+                bodies.append((body, former))
                 count += len(body.which)
                 size += sum(map(len, body.payloads))
             lag.reading, lag.passed = place, max(lag.passed, record.body.seqs[-1])
@@ -152,36 +151,41 @@ class Sending:
             frames = lag.flight.frames
             if not frames:
                 lag.progress = now
-            for incarnation, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):
+            for (incarnation, former), part in groupby(bodies, key=self._kind):
                 lag.serial += 1
-                frame = MadeUp(lag.round, lag.serial, together(part), incarnation)
+                frame = MadeUp(lag.round, lag.serial, together(body for body, _ in part), incarnation, former)
                 frames.append(Sent(frame, *before, now))
                 self._port.send(lag.broker, frame)
             frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count
         return count
 
-    def _wanted_of(self, lag: Lag, record: Record) -> Publish | None:
-        """Return the publications of a record that the broker wants and was not sent, or None. Hands those for shared
-        subscriptions to the groups."""
+    def _kind(self, part: tuple[Publish, bool]) -> tuple[BrokerRef | None, bool]:
+        """Return what the publications of one frame have in common."""
+        body, former = part
+        return self._log.incarnation_of(first_seq(body)), former
+
+    def _wanted_of(self, lag: Lag, record: Record) -> Iterator[tuple[Publish, bool]]:
+        """Yield the publications of a record that the broker wants and was not sent: those that only sessions want that
+        were at other brokers (True), and the others. Hands those for shared subscriptions to the groups."""
         body, broker, wanted = record.body, lag.broker, lag.wanted
         news = [broker not in self._log.went_to(sent) for sent in record.sent]
         allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
         indexes: list[int] = []
+        inherited: list[int] = []
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
-            topic = body.parts[number].topic
-            if seq in lag.doubts.seqs or (
-                news[number]
-                and allowed[number]
-                and wanted.inherits(topic, record.at, seq, self._log.went_to(record.sent[number]))
-            ):
+            topic, news_here = body.parts[number].topic, news[number] and seq > lag.taken
+            if seq in lag.doubts.seqs or (news_here and allowed[number] and wanted.wants(topic, record.at, seq)):
                 indexes.append(index)
-            elif news[number] and allowed[number] and seq > lag.taken:
-                if wanted.wants(topic, record.at, seq):
-                    indexes.append(index)
+            elif allowed[number] and wanted.inherits(topic, record.at, seq, self._log.went_to(record.sent[number])):
+                inherited.append(index)
+            if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
-        return select(body, indexes) if indexes else None
+        if inherited:
+            yield select(body, inherited), True
+        if indexes:
+            yield select(body, indexes), False
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
         """Hand a publication to a group whose members were all beyond the cut when it was published."""

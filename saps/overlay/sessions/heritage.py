@@ -32,7 +32,8 @@ class Legacy(NamedTuple):
     owner: BrokerRef
     """One of these."""
     former: dict[BrokerRef, tuple[float, float]]
-    """All of them, with the times at which the first of the sessions left them, and the last one came to them."""
+    """All of them and this one, each with the times at which the first of the sessions left it, and the last one first
+    came to it."""
     filters: dict[str, float]
     """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; long
     ago if the owner was taken for dead."""
@@ -49,7 +50,7 @@ class _Left(NamedTuple):
     answered: frozenset[str]
     """`Heirloom.answered`"""
     came: float
-    """When the session came to it, in seconds of the port's clock; long ago if it began there."""
+    """When the session first came to it, in seconds of the port's clock; long ago if it began there."""
 
 
 class Heritage:
@@ -98,7 +99,8 @@ class Heritage:
         now, me = self._port.now, self._port.me
         left = self._left.get((client, self._birth(client)), ())
         found = [Heirloom(each.owner, now - each.at, sorted(each.answered), now - each.came) for each in left]
-        here = now - max(each.noted for each in left) if left else LONG_AGO
+        before = [each.came for each in found if each.owner == me]
+        here = max([now - max(each.noted for each in left), *before]) if left else LONG_AGO
         return [*(each for each in found if each.owner != me), Heirloom(me, 0.0, came=here)]
 
     def _birth(self, client: str) -> int:
@@ -116,11 +118,12 @@ class Heritage:
         """Yield what the broker `asking`, which has come from beyond a cut, has to know of the sessions here."""
         self._told = min(self._told, self._port.now + UNNOTICED)
         found: dict[tuple[BrokerRef, tuple[BrokerRef, ...]], Legacy] = {}
+        me, now = self._port.me, self._port.now
         for (client, birth), left in self._left.items():
             filters = self._filters(client, birth)
             for each in left if filters else ():
                 if asking.name not in each.answered:
-                    former = {other.owner: (other.at, other.came) for other in left}
+                    former = {me: (now, each.noted)} | {other.owner: (other.at, other.came) for other in left}
                     legacy = found.setdefault((each.owner, (*former,)), Legacy(each.owner, former, {}))
                     for broker, (at, came) in former.items():
                         known = legacy.former[broker]

@@ -363,14 +363,16 @@ class SessionMigration:
 
     def make_up(self, clients: Iterable[str], batch: Batch) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        queued = {session: {copy[0].origin for copy in session.queue.copies or ()} for session in sessions}
+        known: dict[Session, set[Origin | None]] = {}
+        for session in sessions:
+            known[session] = {copy[0].origin for copy in session.queue.copies or ()}
+            if isinstance(session, DurableSession):
+                known[session].update(session.had)
         batch.set_deadlines(self._common.clock())
         for single in batch.singles:
             for target in self._common.hub.index.targets(single.topic):
                 agent = target.agent
-                if not isinstance(agent, Session) or agent not in sessions or single.origin in queued[agent]:
-                    continue
-                if not (isinstance(agent, DurableSession) and single.origin in agent.had):
+                if isinstance(agent, Session) and agent in sessions and single.origin not in known[agent]:
                     agent.deliver(single, target)
         for session in sessions:
             if isinstance(session, DurableSession):  # the mesh may bring them, too
