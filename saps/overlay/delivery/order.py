@@ -184,20 +184,18 @@ class Inbox:
             self._retained(batch)
         return self._deliver(batch)
 
-    def make_up(self, origin: BrokerRef, frame: Publish) -> None:
-        """Deliver publications that the origin has logged for this broker (`saps.overlay.missed.catchup`)."""
+    def make_up(self, origin: BrokerRef, frame: Publish, given: bool = False) -> None:
+        """Deliver publications that the origin has logged for this broker (`saps.overlay.missed.catchup`). `given`:
+        those that want them have got them by themselves, so only note them."""
         known = self._sequences.get(origin, {})
         for part in frame.parts:
             if part.topic not in known:
                 self._begin(origin, part.topic, 0)
-        self.accept(origin, frame)
-
-    def passed(self, origin: BrokerRef, frame: Publish) -> None:
-        """Take publications as delivered: those that want them have got them by themselves."""
+        if not given:
+            self.accept(origin, frame)
+            return
         for number, seq in zip(frame.which, frame.seqs, strict=True):
             topic = frame.parts[number].topic
-            if topic not in self._sequences.get(origin, {}):
-                self._begin(origin, topic, 0)
             sequence = self._sequences[origin][topic]
             if seq > sequence.last and (not sequence.first or seq < sequence.first):
                 sequence.last = seq

@@ -78,9 +78,7 @@ class CatchUp:
         self.log = multicast.missed
         self.lags: dict[BrokerRef, Lag] = {}
         self._former: set[str] = set()
-        """Members of the mesh of an earlier incarnation that have not been heard yet."""
-        self._members: frozenset[str] = frozenset()
-        """All members of that mesh."""
+        """Members of the mesh of an earlier incarnation."""
         self._known: set[BrokerRef] = set()
         """Brokers that have caught up completely since the last cut ended."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
@@ -164,7 +162,6 @@ class CatchUp:
         `former` are the names of the members when that incarnation ended. After a loss of power they start at other
         times than this one, so log until all have been heard. `young`: others may be starting again as well."""
         self._former.update(former)
-        self._members = frozenset(self._former)
         self._port.after(self.log.age, self._former.clear)
         restored = self.log.active
         if self._former or young or restored:
@@ -200,8 +197,7 @@ class CatchUp:
                 self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question
             elif lag.state is State.GOING and now - lag.progress >= LOOK:
                 self.sending.repeat(lag)
-        self._former.difference_update(self._port.first_heard)
-        if self.lags or self._former:
+        if self.lags or not self._former <= self._port.first_heard.keys():
             self._event = now
         elif now - self._event >= LINGER:
             self.log.end()
@@ -358,7 +354,7 @@ class CatchUp:
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
             heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1]
-            if sender.name in self._members and lag.since - wanted.age <= heard:
+            if sender.name in self._former and lag.since - wanted.age <= heard:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             baseline = lag.baselines.get(wanted.topic_filter, above)

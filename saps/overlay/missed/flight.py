@@ -40,6 +40,8 @@ class Flight:
         """The unanswered frames, oldest first."""
         self.room: float = LEAST
         """How many there may be."""
+        self.answers: list[tuple[float, int]] = []
+        """When the broker answered, in seconds of the port's clock, and up to which publication it then had all."""
         self._fastest = math.inf
         """Seconds in which the fastest answer has come."""
 

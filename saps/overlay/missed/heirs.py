@@ -35,7 +35,7 @@ class _Left(NamedTuple):
     lost: float
     """When it was lost, in seconds of the port's clock."""
     answers: list[tuple[float, int]]
-    """`Lag.answers`"""
+    """`Flight.answers`"""
     place: Place
     start: int
     """`Lag.start`"""
@@ -71,7 +71,7 @@ class Heirs:
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
         self._served: dict[tuple[BrokerRef, BrokerRef], list[tuple[float, int]]] = {}
-        """By broker, and former broker of its sessions: `Lag.answers` with what that had missed for these."""
+        """By broker, and former broker of its sessions: `Flight.answers` with what that had missed for these."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -123,13 +123,13 @@ class Heirs:
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
-            self._left[lag.broker] = _Left(lost, lag.answers, lag.place, lag.start, doubts, lag.baselines)
+            self._left[lag.broker] = _Left(lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines)
 
     def caught_up(self, lag: Lag) -> None:
         """Record that a broker has everything, also for the sessions that have come to it."""
         self.done[lag.broker] = lag.passed
-        lag.answers.append((self._port.now, lag.passed))
-        self._served.update({(lag.broker, former[0]): lag.answers for former in lag.wanted.former})
+        lag.flight.answers.append((self._port.now, lag.passed))
+        self._served.update({(lag.broker, former[0]): lag.flight.answers for former in lag.wanted.former})
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions of an owner have come to it, perhaps during the cut, by
@@ -237,7 +237,7 @@ class Heirs:
 
 
 def _answered(answers: Sequence[tuple[float, int]], at: float) -> int:
-    """Return the number up to which a broker had answered (`Lag.answers`) at a time; 0 if it had not."""
+    """Return the number up to which a broker had answered (`Flight.answers`) at a time; 0 if it had not."""
     place = bisect_right(answers, (at, math.inf))
     return answers[place - 1][1] if place else 0
 

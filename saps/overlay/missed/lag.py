@@ -160,8 +160,6 @@ class Lag:
         self.serial = 0
         """While ASKED: number of the next `WantedFilters`. While GOING: number of the last frame sent."""
         self.flight = Flight()
-        self.answers: list[tuple[float, int]] = []
-        """When the broker answered, in seconds of the port's clock, and `answered` then."""
         self.progress = now
         """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
 
@@ -233,4 +231,4 @@ class Lag:
         for sent in self.flight.answered(serial, now):
             self.place, self.answered = sent.place, sent.passed
             self.taken, self.progress = max(self.taken, self.answered), now
-            self.answers.append((now, self.answered))
+            self.flight.answers.append((now, self.answered))

@@ -130,7 +130,7 @@ class Returned:
         had come to this broker before may be missing in these, too."""
         if former and self.heritage is not None:
             self.heritage.make_up(batch_of(body, origin))
-            self._inbox.passed(origin, body)
+            self._inbox.make_up(origin, body, given=True)
             return
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
         self._inbox.make_up(origin, body)

@@ -1,0 +1,44 @@
+"""Between two sites nothing acknowledged is lost, doubled or out of order, whatever faults overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.chaos.schedule import Kind
+from tests.drawn import kept
+from tests.overlay.storms import FAULTS, Storm
+
+pytestmark = pytest.mark.simulation
+
+ALL = tuple(FAULTS)
+DEATHS = (Kind.KILL, Kind.PARTITION)
+
+
+@pytest.mark.parametrize(
+    ("seed", "disks", "kinds"),
+    kept(
+        *((seed, True, DEATHS) for seed in (1, 6, 8, 9, 21, 36, 42)),
+        *((seed, False, DEATHS) for seed in (5, 22, 48)),
+        *((seed, True, (Kind.KILL, Kind.FREEZE)) for seed in (36, 51, 56)),
+        *((seed, True, ALL) for seed in (7, 8, 14, 34, 39, 46, 55, 57, 73, 84, 152, 183)),
+        *((seed, False, ALL) for seed in (12, 23, 51, 55, 57, 71, 72, 89)),
+        (34, True, DEATHS),
+        (5, True, DEATHS),
+        (15, True, DEATHS),
+        (177, True, ALL),
+        (14, False, ALL),
+        (16, False, ALL),
+        (46, False, ALL),
+        (52, False, ALL),
+        quick=8,
+    ),
+)
+def test_storms_that_failed_once(seed: int, disks: bool, kinds: tuple[Kind, ...]) -> None:
+    Storm(seed, disks, kinds).carry_out()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_storms_cost_nothing(seed: int, disks: bool) -> None:
+    Storm(seed, disks).carry_out()
