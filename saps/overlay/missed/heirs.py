@@ -142,7 +142,7 @@ class Heirs:
         former.setdefault(lag.broker, -math.inf)
         served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
         for other in frame.others:
-            at = math.inf if other.age >= LONG_AGO else lag.since - other.age
+            at = math.inf if other.age >= LONG_AGO / 2 else lag.since - other.age
             served = max(served, _answered(self._served.get((other.broker, owner), ()), at))
         moved = {
             each.topic_filter: _answered(left.answers, lag.since - each.age)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import batch_of, select
@@ -118,22 +119,22 @@ class Returned:
             number, serial = frame.round, 0
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
-            for body in frame.bodies:
-                self._make_up(frame.origin or sender, body, frame.former)
+            origin = frame.origin or sender
+            late = [batch for body in frame.bodies for batch in self._make_up(origin, body, frame.former)]
+            if late and self.heritage is not None:
+                self.heritage.make_up(late)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
 
-    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> None:
-        """Deliver missed publications, or give them to the sessions that were at other brokers (`former`). Those that
-        had come to this broker before may be missing in these, too."""
-        if former and self.heritage is not None:
-            self.heritage.make_up(batch_of(body, origin))
-            self._inbox.make_up(origin, body, given=True)
-            return
+    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> Iterator[Batch]:
+        """Deliver missed publications. Yield those that sessions may have missed that were at other brokers: all, if
+        they are only for these (`former`), or those that had come to this broker before."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
-        self._inbox.make_up(origin, body)
-        late = [n for n, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if seq <= came[part]]
-        if late and self.heritage is not None:
-            self.heritage.make_up(batch_of(select(body, late), origin))
+        self._inbox.make_up(origin, body, given=former)
+        late = [
+            n for n, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if former or seq <= came[part]
+        ]
+        if late:
+            yield batch_of(select(body, late), origin)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from saps.marks import hit
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
 from saps.overlay.frames.sessions import Offer
@@ -304,6 +305,9 @@ class Sessions:
                 self._waiting.add(claiming)
                 self.notices.claim(client, claiming)
                 return
+        if arrival is Arrival.HERE and self.migrations.offer(client):
+            hit("session stays that was leaving")  # else the client would be served by what is about to go
+            self.migrations.source.keep(client)
         claiming.over = True
         adopted, claiming.inheriting = claiming.inheriting, False
         if self.claimings.get(client) is claiming:

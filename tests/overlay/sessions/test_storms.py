@@ -26,11 +26,12 @@ DEATHS = (Kind.KILL, Kind.PARTITION)
         (5, True, DEATHS),
         (15, True, DEATHS),
         (177, True, ALL),
+        (22, True, ALL),
         (14, False, ALL),
         (16, False, ALL),
         (46, False, ALL),
         (52, False, ALL),
-        quick=8,
+        quick=9,
     ),
 )
 def test_storms_that_failed_once(seed: int, disks: bool, kinds: tuple[Kind, ...]) -> None:

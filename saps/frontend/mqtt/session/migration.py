@@ -361,22 +361,23 @@ class SessionMigration:
             raise RuntimeError("a session was inherited by a broker that stores none")
         return journal.epoch
 
-    def make_up(self, clients: Iterable[str], batch: Batch) -> None:
+    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
         known: dict[Session, set[Origin | None]] = {}
         for session in sessions:
             known[session] = {copy[0].origin for copy in session.queue.copies or ()}
             if isinstance(session, DurableSession):
                 known[session].update(session.had)
-        batch.set_deadlines(self._common.clock())
-        for single in batch.singles:
-            for target in self._common.hub.index.targets(single.topic):
-                agent = target.agent
-                if isinstance(agent, Session) and agent in sessions and single.origin not in known[agent]:
-                    agent.deliver(single, target)
-        for session in sessions:
-            if isinstance(session, DurableSession):  # the mesh may bring them, too
-                session.came(single.origin for single in batch.singles if single.origin is not None)
+        for batch in batches:
+            batch.set_deadlines(self._common.clock())
+            for single in batch.singles:
+                for target in self._common.hub.index.targets(single.topic):
+                    agent = target.agent
+                    if isinstance(agent, Session) and agent in sessions and single.origin not in known[agent]:
+                        agent.deliver(single, target)
+            for session in sessions if again else ():
+                if isinstance(session, DurableSession):
+                    session.came(single.origin for single in batch.singles if single.origin is not None)
 
     def merge(self, client: str, parts: list[bytes]) -> None:
         found = unpacked(parts)

@@ -173,9 +173,8 @@ class Adoption:
         """Give the sessions what the owner has missed, and wait for the publications that are under way."""
         host = self._sessions.host
         assert host is not None
-        for frames in self._come.values():
-            for sender, body in frames:
-                host.make_up(self.clients, batch_of(body, sender))
+        come = (batch_of(body, sender) for frames in self._come.values() for sender, body in frames)
+        host.make_up(self.clients, come, again=True)
         limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
         Settling(self._port, self._calls, waiting, filters, limit, lambda: True, self._complete)
