@@ -18,7 +18,7 @@ from saps.links import LinkError, Links
 from saps.overlay.frames.ring import StartProbe, There
 from saps.overlay.membership.start import Answer, Fault, Start
 from saps.overlay.ring.keys import BrokerRef
-from saps.runtime.atomic_file import replacing
+from saps.runtime.atomic_file import PRIVATE, replacing
 
 if TYPE_CHECKING:
     from saps.broker.node_driver import LiveMesh
@@ -82,7 +82,7 @@ class Members:
         if self._file is None or content == self._written:
             return
         try:
-            with replacing(self._file) as file:
+            with replacing(self._file, PRIVATE) as file:
                 file.write(msgspec.json.encode(content))
         except OSError as error:
             logger.warning("%s: cannot write the last members: %s", self._file, error)

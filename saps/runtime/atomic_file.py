@@ -15,11 +15,11 @@ PRIVATE = 0o600
 
 
 @contextmanager
-def replacing(file: Path) -> Iterator[BinaryIO]:
+def replacing(file: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Replace a file atomically: write to the yielded file. After a loss of power it is the old or the new one, once
-    this has returned the new one. Raises `OSError`."""
+    this has returned the new one. `mode` is that of the new file, before the umask. Raises `OSError`."""
     partial = file.with_name(f".{file.name}{PARTIAL}")
-    with partial.open("wb") as out:
+    with open(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode), "wb") as out:
         yield out
         out.flush()
         os.fsync(out.fileno())

@@ -185,6 +185,7 @@ def test_members_that_may_be_starting_too_are_remembered(tmp_path: Path) -> None
     assert Members(file).read() == (0, {"127.0.0.1:2": "b2", "127.0.0.1:3": "b3"})
     members.write([], {})
     assert len(Members(file).read()[1]) == 2
+    assert Path(f"{file}.members").stat().st_mode & 0o777 == 0o600
     members.begin(7)
     members.write([b2], {})
     assert Members(file).read() == (7, {"127.0.0.1:2": "b2"})
