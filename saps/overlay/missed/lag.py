@@ -14,6 +14,10 @@ from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared
 
+NEAR = 5.0
+"""Seconds before a session came to a broker in which what went to that broker may not have come to the session. What is
+older went to the brokers before, as far as they are known."""
+
 
 class State(Enum):
     """Step of the catch-up of a broker (`saps.overlay.missed.catchup`)."""
@@ -83,7 +87,7 @@ class Wanted:
         return any(
             seq > wanted.above
             and wanted.wants(topic, at, seq)
-            and not any(broker in sent and at >= came for broker, came in wanted.came.items())
+            and not any(broker in sent and not came - NEAR <= at < came for broker, came in wanted.came.items())
             for wanted in self.former.values()
         )
 
