@@ -120,21 +120,23 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             origin = frame.origin or sender
-            late = [batch for body in frame.bodies for batch in self._make_up(origin, body, frame.former)]
-            if late and self.heritage is not None:
-                self.heritage.make_up(late)
+            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame.former)]
+            for late in (False, True):
+                batches = [batch for batch, came in parts if came is late]
+                if batches and self.heritage is not None:
+                    self.heritage.make_up(batches, late)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
 
-    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> Iterator[Batch]:
-        """Deliver missed publications. Yield those that sessions may have missed that were at other brokers: all, if
-        they are only for these (`former`), or those that had come to this broker before."""
+    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> Iterator[tuple[Batch, bool]]:
+        """Deliver missed publications. Yield those that sessions may have missed that were at other brokers: those that
+        are only for these (`former`), and those that had come to this broker before (True)."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
         self._inbox.make_up(origin, body, given=former)
-        late = [
-            n for n, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if former or seq <= came[part]
-        ]
-        if late:
-            yield batch_of(select(body, late), origin)
+        late = [seq <= came[part] for part, seq in zip(body.which, body.seqs, strict=True)]
+        for before in (False, True):
+            found = [index for index, each in enumerate(late) if each is before] if before or former else []
+            if found:
+                yield batch_of(select(body, found), origin), before

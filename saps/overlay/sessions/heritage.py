@@ -132,11 +132,11 @@ class Heritage:
                         legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()
 
-    def make_up(self, batches: list[Batch]) -> None:
+    def make_up(self, batches: list[Batch], late: bool) -> None:
         """Give the sessions that were at other brokers what has come to this broker before, unless they have had it
         there."""
         host = self._host()
         clients = [client for client, birth in self._left if self._birth(client) == birth]
         if host is not None and clients:
             hit("made up for sessions that were elsewhere")
-            host.make_up(clients, batches, again=False)
+            host.make_up(clients, batches, again=False, late=late)

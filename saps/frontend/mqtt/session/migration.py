@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.durable import Base, DurableSession
-from saps.frontend.mqtt.session.journaled import JournaledInflight
+from saps.frontend.mqtt.session.journaled import RECENT, JournaledInflight
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
@@ -361,19 +361,23 @@ class SessionMigration:
             raise RuntimeError("a session was inherited by a broker that stores none")
         return journal.epoch
 
-    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool) -> None:
+    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
         known: dict[Session, set[Origin | None]] = {}
         for session in sessions:
             known[session] = {copy[0].origin for copy in session.queue.copies or ()}
             if isinstance(session, DurableSession):
                 known[session].update(session.had)
+        first = {session: _first(session) if late else {} for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
                 for target in self._common.hub.index.targets(single.topic):
                     agent = target.agent
-                    if isinstance(agent, Session) and agent in sessions and single.origin not in known[agent]:
+                    if not isinstance(agent, Session) or agent not in sessions or single.origin in known[agent]:
+                        continue
+                    remembers, origin = first[agent], single.origin
+                    if origin is None or not remembers or origin.seq > remembers.get(origin[:2], inf):
                         agent.deliver(single, target)
             for session in sessions if again else ():
                 if isinstance(session, DurableSession):
@@ -481,3 +485,13 @@ def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) 
             window.inflight.acknowledged(found)
     if session.outbound is None:
         window.settle()
+
+
+def _first(session: Session) -> dict[tuple[str, int], int]:
+    """Return the number of the first publication of each incarnation that a session remembers; empty if it remembers
+    all."""
+    found: dict[tuple[str, int], int] = {}
+    if isinstance(session, DurableSession) and len(had := session.had) >= RECENT:
+        for origin in had:
+            found[origin[:2]] = min(origin.seq, found.get(origin[:2], origin.seq))
+    return found
