@@ -50,6 +50,26 @@ class Reach(NamedTuple):
         return self.touches(a, b) and (not self.kept or a in self.brokers)
 
 
+def reach_of(step: Step, brokers: Iterable[str], sides: tuple[frozenset[str], frozenset[str]]) -> Reach:
+    """Whom a fault touches among these brokers, in two clusters. A short pause, a slow link, a clock that jumps, and
+    whatever befalls the programs of OpenFlow multicast touch nobody: everything has to arrive, later. Nor does a slow
+    disk, a broker without descriptors for new connections, or one that joins and leaves without devices of its own."""
+    match step.kind:
+        case Kind.RING:
+            return Reach(sides=(frozenset(brokers), frozenset(brokers)), kept=True)
+        case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS | Kind.MANGLE:
+            return Reach(sides=sides, kept=True)
+        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.GONE | Kind.DAMAGE | Kind.FREEZE | Kind.POWER:
+            return Reach(frozenset({step.broker}), kept=True)
+        case Kind.BLACKOUT:
+            return Reach(frozenset(brokers), kept=True)
+        case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
+            return Reach()
+        case Kind.STROBE | Kind.SYNC | Kind.DESCRIPTORS | Kind.GUEST:
+            return Reach()
+    return Reach(frozenset({step.broker}))
+
+
 class Incident(msgspec.Struct, kw_only=True):
     """A fault that was carried out. Times in seconds from the beginning of the run."""
 
@@ -215,13 +235,17 @@ class Recorder:
 
     def complete(self, upto: dict[str, int]) -> bool:
         """Of each stream named, all up to a number has been acknowledged, and has come unless it is not owed."""
-        return all(
-            all(done < math.inf for done in self.streams[name].done[:last])
-            and not any(
-                self.owed(self.streams[name], subscriber, n) for n in self.flows[subscriber, name].without(last)
-            )
+        return all(done < math.inf for name, last in upto.items() for done in self.streams[name].done[:last]) and (
+            self.all_come(upto)
+        )
+
+    def all_come(self, upto: dict[str, int]) -> bool:
+        """Of each stream named, all up to a number has come unless it is not owed."""
+        return not any(
+            self.owed(self.streams[name], subscriber, n)
             for name, last in upto.items()
             for subscriber in self.brokers
+            for n in self.flows[subscriber, name].without(last)
         )
 
     def owed(self, stream: Stream, subscriber: str, number: int) -> bool:

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks.chaos.account import Reach
+from benchmarks.chaos.account import Reach, reach_of
 from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.clocks import NOTICED, library
 from benchmarks.chaos.ground import START, Ground, Site
@@ -40,25 +40,10 @@ def available(lab: bool, disks: bool, job: bool = False, *, full: bool = False) 
 
 
 def reach(step: Step, ground: Ground) -> Reach:
-    """Whom it touches. A short pause, a slow link, a clock that jumps, and whatever befalls the programs of OpenFlow
-    multicast touch nobody: everything has to arrive, later. Nor does a slow disk, a broker without descriptors for new
-    connections, or one that joins and leaves without devices of its own."""
-    match step.kind:
-        case Kind.RING:
-            return Reach(sides=(frozenset(ground.sites), frozenset(ground.sites)), kept=True)
-        case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS | Kind.MANGLE:
-            return Reach(sides=ground.sides, kept=True)
-        case Kind.KILL | Kind.REBOOT | Kind.WIPE | Kind.GONE | Kind.DAMAGE | Kind.FREEZE | Kind.POWER:
-            return Reach(frozenset({step.broker}), kept=True)
-        case Kind.BLACKOUT:
-            return Reach(frozenset(ground.sites), kept=True)
-        case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
-            return Reach()
-        case Kind.STROBE | Kind.SYNC | Kind.DESCRIPTORS | Kind.GUEST:
-            return Reach()
-        case Kind.SWITCH:
-            return Reach(behind(step.broker, _openflow(ground)), kept=True)
-    return Reach(frozenset({step.broker}))
+    """Whom it touches."""
+    if step.kind is Kind.SWITCH:
+        return Reach(behind(step.broker, _openflow(ground)), kept=True)
+    return reach_of(step, ground.sites, ground.sides)
 
 
 def behind(switch: str, openflow: OpenFlow) -> frozenset[str]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from benchmarks.chaos.account import ROAMING, Incident, Reach, Recorder, Stream
+from benchmarks.chaos.account import ROAMING, Incident, Recorder, Stream, reach_of
 from benchmarks.chaos.schedule import Kind, Step
 from saps.frontend.mqtt.codec.packets import Ack, Connack, Connect, PacketType, Publish, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.session.durable import DurableSession
@@ -173,8 +173,10 @@ class Storm:
         end = self.now + seconds
         while self.now < end:
             self.mesh.run(min(TICK, end - self.now))
-            for look in [each.look for each in self.publishers] + [each.look for each in self.witnesses]:
-                look()
+            for publisher in self.publishers:
+                publisher.look()
+            for witness in self.witnesses:
+                witness.look()
 
     def until(self, condition: Callable[[], bool], limit: float) -> bool:
         """Let time pass until something holds."""
@@ -199,21 +201,12 @@ class Storm:
         self.active = False
         self.run(2)
         goals = {each.stream.name: each.stream.last for each in self.publishers}
-        self.until(lambda: self.complete(goals), 40)
+        self.until(lambda: self.recorder.all_come(goals), 40)
         self.run(5)
         counts = self.recorder.judge()
         wrong = {count.qos: (count.lost, count.doubled, count.disordered) for count in counts}
         assert not any(map(any, wrong.values())), f"{wrong} {self.recorder.details}"
         assert not self.lost, f"sessions lost: {self.lost}"
-
-    def complete(self, goals: dict[str, int]) -> bool:
-        """Has all come that is owed?"""
-        return not any(
-            self.recorder.owed(self.recorder.streams[name], witness.name, number)
-            for name, last in goals.items()
-            for witness in self.witnesses
-            for number in self.recorder.flows[witness.name, name].without(last)
-        )
 
     # ---- faults
 
@@ -232,7 +225,7 @@ class Storm:
         flowing = self.now
         self.run(2)
         goals = {each.stream.name: each.stream.last - 6 for each in self.publishers}
-        self.until(lambda: self.complete(goals), QUIET)
+        self.until(lambda: self.recorder.all_come(goals), QUIET)
         self.within = []
         self.recorder.close(incidents, max(flowing, self.recorder.last_gap(goals, struck)), self.now)
 
@@ -240,13 +233,11 @@ class Storm:
         rng, steps = self.rng, list[Step]()
         ends = between = 0
         for kind in rng.sample(self._kinds, min(len(self._kinds), rng.randint(1, 4))):
-            if kind is Kind.BLACKOUT and not self.disks:
-                continue
-            free = [name for name in self.names if all(step.broker != name for step in steps)]
             if kind is Kind.BLACKOUT:
-                if not steps:
+                if self.disks and not steps:
                     return [Step(kind=kind, calm=1.0)]
                 continue
+            free = [name for name in self.names if all(step.broker != name for step in steps)]
             spans = kind in (Kind.PARTITION, Kind.CUT)
             takes = kind in (Kind.KILL, Kind.WIPE)
             if (spans and between) or (takes and ends and (kind is Kind.WIPE or not self.disks)):
@@ -271,8 +262,9 @@ class Storm:
         """What is done, and when."""
         mesh, rng = self.mesh, self.rng
 
-        def strike(reach: Reach, action: Callable[[], None] = lambda: None) -> tuple[float, Callable[[], None]]:
+        def strike(action: Callable[[], None] = lambda: None) -> tuple[float, Callable[[], None]]:
             def run() -> None:
+                reach = reach_of(step, self.names, self.sites)
                 incidents.append(self.recorder.strike(step, reach, self.now))
                 action()
 
@@ -281,22 +273,21 @@ class Storm:
         name = step.broker
         match step.kind:
             case Kind.KILL | Kind.WIPE:
-                yield strike(Reach(frozenset({name}), kept=True), lambda: mesh.crash(name))
+                yield strike(lambda: mesh.crash(name))
                 yield at + step.seconds, lambda: self._restart(name, wiped=step.kind is Kind.WIPE)
             case Kind.PAUSE | Kind.FREEZE:
-                reach = Reach() if step.kind is Kind.PAUSE else Reach(frozenset({name}), kept=True)
-                yield strike(reach, lambda: mesh.pause(name, step.seconds))
+                yield strike(lambda: mesh.pause(name, step.seconds))
                 yield at + step.seconds, lambda: None
             case Kind.PARTITION | Kind.CUT:
-                yield strike(Reach(sides=self.sites, kept=True), self._cut)
+                yield strike(self._cut)
                 yield at + step.seconds, mesh.heal
             case Kind.LOSS:
-                yield strike(Reach(sides=self.sites, kept=True))
+                yield strike()
                 for _ in range(6):
                     one, other = (rng.choice(sorted(site)) for site in self.sites)
                     yield at + rng.uniform(0, step.seconds), partial(mesh.reset_link, one, other)
             case Kind.BLACKOUT:
-                yield strike(Reach(frozenset(self.names), kept=True), self._black_out)
+                yield strike(self._black_out)
                 for each in rng.sample(self.names, len(self.names)):
                     yield at + rng.uniform(0, 4), partial(self._restart, each)
 
