@@ -92,9 +92,8 @@ class Members:
 def _decoded(content: bytes) -> _Remembered:
     """Return the content of a file of members, also of one from before it had the incarnation. Raises
     `msgspec.MsgspecError`."""
-    if isinstance(msgspec.json.decode(content, type=dict[str, object]).get("members", ""), str):
-        return _Remembered(0, msgspec.json.decode(content, type=dict[str, str]))
-    return msgspec.json.decode(content, type=_Remembered)
+    found = msgspec.json.decode(content, type=dict[str, object])
+    return msgspec.convert(found if isinstance(found.get("members"), dict) else {"members": found}, _Remembered)
 
 
 class Entrance:
@@ -114,8 +113,7 @@ class Entrance:
         self._mesh: LiveMesh | None = None
         """The mesh once `join` has begun, else None."""
         incarnation, members = self._members.read()
-        if incarnation >= links.side.me.incarnation:
-            self._exceed(incarnation)
+        self._exceed(incarnation)
         places = {a: name for a, name in members.items() if name != settings.name}
         self._former = dict(places)
         places |= {str(address): "" for address in settings.join}
@@ -237,14 +235,16 @@ class Entrance:
             if await self._alive(holder):
                 self._start.deny(f"there is a broker with the same name, {name!r}, at {holder.address}")
                 return
-            if holder.incarnation >= links.side.me.incarnation:
-                self._exceed(holder.incarnation)
-                self._start.me = links.side.me
+            self._exceed(holder.incarnation)
+            self._start.me = links.side.me
         self._contact.set_result(contact)
 
     def _exceed(self, incarnation: int) -> None:
-        """Take an incarnation greater than this former one: of two, others take the lesser for the earlier one."""
+        """Take an incarnation greater than this former one, if the present one is not: of two, others take the lesser
+        for the earlier one."""
         me = self._links.side.me
+        if me.incarnation > incarnation:
+            return
         logger.warning("the clock of %s is behind the start of its last incarnation: one of the two was wrong", me.name)
         self._links.side.me = replace(me, incarnation=incarnation + 1)
 

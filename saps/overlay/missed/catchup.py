@@ -351,10 +351,10 @@ class CatchUp:
         if frame.owner is not None:  # the sender adopted sessions with these filters, perhaps while both were cut off
             self.heirs.adopted(lag, frame)
         above = lag.owed_above(self._publishers.seq)
+        heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1] if sender.name in self._former else -math.inf
         for wanted in frame.filters if frame.owner is None else ():
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
-            heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1]
-            if sender.name in self._former and lag.since - wanted.age <= heard:
+            if lag.since - wanted.age <= heard:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
             lag.wanted.add(wanted.topic_filter, lag.since - wanted.age, had)
             baseline = lag.baselines.get(wanted.topic_filter, above)

@@ -121,9 +121,10 @@ class Heritage:
         me, now = self._port.me, self._port.now
         for (client, birth), left in self._left.items():
             filters = self._filters(client, birth)
+            stays = {other.owner: (other.at, other.came) for other in left}
             for each in left if filters else ():
                 if asking.name not in each.answered:
-                    former = {me: (now, each.noted)} | {other.owner: (other.at, other.came) for other in left}
+                    former = {me: (now, each.noted), **stays}
                     legacy = found.setdefault((each.owner, (*former,)), Legacy(each.owner, former, {}))
                     for broker, (at, came) in former.items():
                         known = legacy.former[broker]

@@ -363,21 +363,13 @@ class SessionMigration:
 
     def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        known: dict[Session, set[Origin | None]] = {}
-        for session in sessions:
-            known[session] = {copy[0].origin for copy in session.queue.copies or ()}
-            if isinstance(session, DurableSession):
-                known[session].update(session.had)
-        first = {session: _first(session) if late else {} for session in sessions}
+        memories = {session: _Memory(session, late) for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
                 for target in self._common.hub.index.targets(single.topic):
                     agent = target.agent
-                    if not isinstance(agent, Session) or agent not in sessions or single.origin in known[agent]:
-                        continue
-                    remembers, origin = first[agent], single.origin
-                    if origin is None or not remembers or origin.seq > remembers.get(origin[:2], inf):
+                    if isinstance(agent, Session) and agent in memories and memories[agent].lacks(single.origin):
                         agent.deliver(single, target)
             for session in sessions if again else ():
                 if isinstance(session, DurableSession):
@@ -487,11 +479,22 @@ def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) 
         window.settle()
 
 
-def _first(session: Session) -> dict[tuple[str, int], int]:
-    """Return the number of the first publication of each incarnation that a session remembers; empty if it remembers
-    all."""
-    found: dict[tuple[str, int], int] = {}
-    if isinstance(session, DurableSession) and len(had := session.had) >= RECENT:
-        for origin in had:
-            found[origin[:2]] = min(origin.seq, found.get(origin[:2], origin.seq))
-    return found
+class _Memory:
+    """The publications that a session is known to have had."""
+
+    def __init__(self, session: Session, late: bool) -> None:
+        """`late`: what is older than what the session remembers counts as had."""
+        had = session.had if isinstance(session, DurableSession) else {}
+        self._known = {copy[0].origin for copy in session.queue.copies or ()} | had.keys()
+        self._first: dict[tuple[str, int], int] | None = None
+        """The number of the first publication of each incarnation that it remembers; None if all counts."""
+        if late and len(had) >= RECENT:
+            self._first = {}
+            for origin in had:
+                self._first[origin[:2]] = min(origin.seq, self._first.get(origin[:2], origin.seq))
+
+    def lacks(self, origin: Origin | None) -> bool:
+        """Return whether the session may not have had a publication."""
+        if origin in self._known:
+            return False
+        return origin is None or self._first is None or origin.seq > self._first.get(origin[:2], inf)
