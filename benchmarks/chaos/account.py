@@ -191,8 +191,10 @@ class Recorder:
         self.incidents: list[Incident] = []
         self.anew: dict[str, list[float]] = {}
         """When subscribers found no session where they connected, by name."""
-        self._apart: dict[str, list[Incident]] = {}
-        """The cuts in which they did, by name."""
+        self._apart: dict[str, list[tuple[float, Incident]]] = {}
+        """The cuts in which they did, each with the time up to which they had got all, by name."""
+        self._last: dict[str, float] = {}
+        """When the last message came to each subscriber."""
         self.details: list[str] = []
         self.places: Counter[str] = Counter()
         """From where in their streams the owed messages of QoS 1 and 2 are lost: beginning, middle, end."""
@@ -203,13 +205,15 @@ class Recorder:
         if not 0 < number <= self.streams[stream].last:
             raise ValueError(f"{stream} #{number} was never published")
         self.flows[subscriber, stream].take([number], now)
+        self._last[subscriber] = now
         if self.history is not None:
             self.history.setdefault(subscriber, Came()).add(stream, number, now)
 
     def began_anew(self, subscriber: str, now: float) -> None:
-        """A subscriber found no session where it connected."""
+        """A subscriber found no session where it connected. What waited for it in the other one may end with that."""
         self.anew.setdefault(subscriber, []).append(now)
-        self._apart.setdefault(subscriber, []).extend(self._cuts(now))
+        had = self._last.get(subscriber, 0.0)
+        self._apart.setdefault(subscriber, []).extend((min(had, cut.struck), cut) for cut in self._cuts(now))
 
     def watch(self, now: float) -> None:
         """Look for outages from now on."""
@@ -316,7 +320,7 @@ class Recorder:
         self, how: Callable[[Reach, str, str], bool], stream: Stream, subscriber: str, begin: float, end: float
     ) -> bool:
         at = self.brokers[subscriber]
-        if any(cut.struck <= end and begin <= cut.recovered for cut in self._apart.get(subscriber, ())):
+        if any(since <= end and begin <= cut.recovered for since, cut in self._apart.get(subscriber, ())):
             return True
         # Faults that overlap are over together, before the next ones come: those of a time stand side by side.
         for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):

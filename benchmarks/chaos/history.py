@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections import deque
 from pathlib import Path
 
 import msgspec
@@ -85,16 +86,19 @@ def read(file: Path) -> Recorder:
     recorder = Recorder(streams, ((each.name, each.broker) for each in history.arrived))
     recorder.incidents = history.incidents
     for one in history.arrived:
-        for time in one.anew:
-            recorder.began_anew(one.name, time)
+        anew = deque(one.anew)
         places, numbers = _unpacked("I", one.places), _unpacked("I", one.numbers)
         for place, number, time in zip(places, numbers, _unpacked("d", one.times), strict=True):
+            while anew and anew[0] <= time:
+                recorder.began_anew(one.name, anew.popleft())
             try:
                 recorder.arrived(one.name, one.streams[place], number, time)
             except (KeyError, IndexError):
                 raise ValueError(
                     f"{file}: {one.name} got something of a stream {place} that nobody publishes"
                 ) from None
+        for time in anew:
+            recorder.began_anew(one.name, time)
     return recorder
 
 

@@ -244,13 +244,14 @@ def test_only_a_client_that_roams_over_a_cut_may_begin_anew() -> None:
 def test_a_client_that_began_anew_beyond_a_cut_is_owed_nothing_of_that_time() -> None:
     stream = Stream("s", "a", 1)
     recorder = Recorder([stream], [("roamer", ROAMING), ("at b", "b")])
-    for now in (9.0, 15.0, 25.0):
+    for now in (9.0, 9.5, 15.0, 25.0):
         stream.acknowledged(stream.hand(now), now + 0.1)
+    recorder.arrived("roamer", "s", 1, 9.2)
     incident = recorder.strike(NOBODY, Reach(sides=(EAST, WEST), kept=True), 10.0)
-    owed = [recorder.owed(stream, "roamer", number) for number in (1, 2, 3)]
+    owed = [recorder.owed(stream, "roamer", number) for number in (1, 2, 3, 4)]
     recorder.began_anew("roamer", 12.0)
     recorder.close([incident], 20.0, 21.0)
     recorder.began_anew("roamer", 22.0)
-    assert owed == [True, True, True]
-    assert [recorder.owed(stream, "roamer", number) for number in (1, 2, 3)] == [True, False, True]
-    assert [recorder.owed(stream, "at b", number) for number in (1, 2, 3)] == [True, True, True]
+    assert owed == [True, True, True, True]
+    assert [recorder.owed(stream, "roamer", number) for number in (1, 2, 3, 4)] == [True, False, False, True]
+    assert [recorder.owed(stream, "at b", number) for number in (1, 2, 3, 4)] == [True, True, True, True]

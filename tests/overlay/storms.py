@@ -24,6 +24,8 @@ RATE = 2.0
 """Messages a second of each stream."""
 QUIET = 20.0
 """Most virtual seconds from the end of the faults until all flows, and clients are attached."""
+GRACE = 10.0
+"""Most virtual seconds that a broker takes to leave in order."""
 FAULTS = [Kind.KILL, Kind.KILL, Kind.WIPE, Kind.PAUSE, Kind.FREEZE, Kind.PARTITION, Kind.CUT, Kind.LOSS, Kind.BLACKOUT]
 
 
@@ -249,6 +251,7 @@ class Storm:
                 Kind.KILL: rng.uniform(0, 4),
                 Kind.WIPE: rng.uniform(0, 4),
                 Kind.PAUSE: rng.uniform(0.2, 0.8),
+                Kind.RESTART: 0.3,
                 Kind.FREEZE: 5.0,
                 Kind.PARTITION: rng.uniform(1, 6),
                 Kind.CUT: rng.uniform(20, 45),
@@ -275,6 +278,8 @@ class Storm:
             case Kind.KILL | Kind.WIPE:
                 yield strike(lambda: mesh.crash(name))
                 yield at + step.seconds, lambda: self._restart(name, wiped=step.kind is Kind.WIPE)
+            case Kind.RESTART:
+                yield strike(lambda: self._leave(name, step.seconds))
             case Kind.PAUSE | Kind.FREEZE:
                 yield strike(lambda: mesh.pause(name, step.seconds))
                 yield at + step.seconds, lambda: None
@@ -300,7 +305,28 @@ class Storm:
         for name in self.names:
             self.mesh.crash(name)
 
+    def _leave(self, name: str, seconds: float) -> None:
+        """A broker leaves in order, if it can, and is back so much later."""
+        broker, limit = self.mesh.brokers[name], self.now + GRACE
+
+        def look() -> None:
+            if broker.alive and self.now < limit:
+                self.mesh.at(self.now + TICK, look)
+            else:
+                self.mesh.crash(name)
+                self.mesh.at(self.now + seconds, lambda: self._restart(name))
+
+        broker.leave()
+        look()
+
     def _restart(self, name: str, wiped: bool = False) -> None:
         there = [broker.name for broker in self.mesh.alive() if broker.joined and broker.name != "gate"]
         near = [each for each in there if not self.mesh.apart(name, each)]
-        self.mesh.restart(name, self.rng.choice(near) if near else "gate", wiped)
+        broker = self.mesh.restart(name, self.rng.choice(near) if near else "gate", wiped)
+
+        def again() -> None:  # what it began with may have died meanwhile
+            if broker.alive and not broker.joined:
+                self.mesh.crash(name)
+                self._restart(name)
+
+        self.mesh.at(self.now + GRACE, again)

@@ -218,6 +218,8 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
     """Seconds since the last of them came to it; very many if they began there."""
 
 
+MOST_OWNERS = 4096
+"""Most former brokers that a frame names."""
 MOST_FORMER = 16
 """Most former brokers of a session that are named."""
 
@@ -250,8 +252,10 @@ class MadeUp(Frame, tag=92):
     """Unaddressed frames. Their parts have no predecessors, so you need not wait for any."""
     origin: BrokerRef | None = None
     """My earlier incarnation that has published them; None for this one."""
-    former: bool = False
-    """Whether they are only for sessions that were at other brokers (`WantedFilters.owner`)."""
+    here: bool = True
+    """Whether you have missed them."""
+    owners: Annotated[list[BrokerRef], Meta(max_length=MOST_OWNERS)] = []
+    """Former brokers (`WantedFilters.owner`) of the sessions that have missed them."""
 
 
 class Caught(Frame, tag=93):

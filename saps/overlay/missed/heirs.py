@@ -17,7 +17,7 @@ from saps.marks import hit
 from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
-from saps.overlay.frames.delivery import Publish, WantedFilters
+from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import LONG_AGO, Bequest
 from saps.overlay.missed.lag import Cause, Doubts, Lag, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place
@@ -137,9 +137,9 @@ class Heirs:
         owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
         if owner is None or owner.name == self._port.me.name:
             return
-        left, former = self._left.get(owner), {owner: lag.since - frame.came}
-        former.update((each.broker, lag.since - each.came) for each in frame.others)
-        former.setdefault(lag.broker, -math.inf)
+        left, former = self._left.get(owner), {owner: (lag.since - frame.came, math.inf)}
+        former.update((each.broker, self._stay(lag, each)) for each in frame.others)
+        former.setdefault(lag.broker, (-math.inf, math.inf))
         served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
         for other in frame.others:
             at = math.inf if other.age >= LONG_AGO / 2 else lag.since - other.age
@@ -163,6 +163,13 @@ class Heirs:
             wanted, (place, taken) = lag.wanted.of(former), self._missed(owner)
             self._owed(owner, others, wanted, served)
             lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
+
+    def _stay(self, lag: Lag, former: Former) -> tuple[float, float]:
+        """Return when sessions came to a former broker, and left it (`Wanted.stays`). What was taken for dead may go on
+        if it is this incarnation; no other one has published since."""
+        dead = former.age >= LONG_AGO / 2
+        gone = -math.inf if former.broker == self._port.me else math.inf
+        return lag.since - former.came, gone if dead else lag.since - former.age
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

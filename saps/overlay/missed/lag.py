@@ -50,15 +50,18 @@ class Wanted:
         self.above = 0
         """Number above which the filters of sessions with former brokers count, except for doubts."""
         self.former: dict[tuple[BrokerRef, ...], Wanted] = {}
-        """By former brokers of sessions: filters that count for publications that none of these was sent while the
-        sessions were there."""
-        self.came: dict[BrokerRef, float] = {}
-        """When the sessions came to their former brokers, in seconds of the port's clock."""
+        """By former brokers of sessions, the owner first: filters that count for publications that none of these was
+        sent while the sessions were there."""
+        self.stays: dict[BrokerRef, tuple[float, float]] = {}
+        """When the sessions came to each of their former brokers, and left it, in seconds of the port's clock."""
 
-    def of(self, former: Mapping[BrokerRef, float]) -> Wanted:
-        """Return the filters wanted for sessions that came to these former brokers at these times, to be added to."""
+    def of(self, former: Mapping[BrokerRef, tuple[float, float]]) -> Wanted:
+        """Return the filters wanted for sessions that were at these former brokers, to be added to. `former` is as
+        `stays`."""
         found = self.former.setdefault((*former,), Wanted())
-        found.came = {broker: max(at, found.came.get(broker, at)) for broker, at in former.items()}
+        for broker, (came, left) in former.items():
+            known = found.stays.get(broker, (came, left))
+            found.stays[broker] = max(came, known[0]), min(left, known[1])
         return found
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
@@ -81,14 +84,35 @@ class Wanted:
         else:
             node.value.append(topic_filter)
 
-    def inherits(self, topic: str, at: float, seq: int, sent: Container[BrokerRef]) -> bool:
-        """Return whether sessions have missed a publication at their former brokers. `sent` are the brokers that were
-        sent it."""
-        return any(
-            seq > wanted.above
-            and wanted.wants(topic, at, seq)
-            and not any(broker in sent and not came - NEAR <= at < came for broker, came in wanted.came.items())
-            for wanted in self.former.values()
+    @property
+    def owners(self) -> tuple[BrokerRef, ...]:
+        """The owners of all that are wanted for sessions with former brokers (`WantedFilters.owner`)."""
+        return tuple(former[0] for former in self.former)
+
+    def missed(
+        self, topic: str, at: float, seq: int, origin: BrokerRef, sent: Container[BrokerRef]
+    ) -> tuple[BrokerRef, ...]:
+        """Return the owners of the sessions that have missed a publication at their former brokers. `sent` are the
+        brokers that were sent it; the clients of its `origin` got it there."""
+        return tuple(
+            former[0]
+            for former, wanted in self.former.items()
+            if seq > wanted.above and wanted.wants(topic, at, seq) and not wanted._had(at, origin, sent)
+        )
+
+    def doubted(self, topic: str, at: float, seq: int, origin: BrokerRef) -> tuple[BrokerRef, ...]:
+        """Return the owners of the sessions that may have missed a publication that was sent and not acknowledged."""
+        return tuple(
+            former[0]
+            for former, wanted in self.former.items()
+            if wanted.wants(topic, math.inf, seq) and not wanted._had(at, origin, ())
+        )
+
+    def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
+        """Return whether the sessions got a publication at their former brokers."""
+        came, left = self.stays.get(origin, (math.inf, -math.inf))
+        return came <= at <= left or any(
+            broker in sent and not came - NEAR <= at < came for broker, (came, _) in self.stays.items()
         )
 
     def wants(self, topic: str, at: float, seq: int) -> bool:

@@ -120,23 +120,22 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             origin = frame.origin or sender
-            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame.former)]
+            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame.here)]
             for late in (False, True):
                 batches = [batch for batch, came in parts if came is late]
-                if batches and self.heritage is not None:
-                    self.heritage.make_up(batches, late)
+                if batches and self.heritage is not None and frame.owners:
+                    self.heritage.make_up(frame.owners, batches, late)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
 
-    def _make_up(self, origin: BrokerRef, body: Publish, former: bool) -> Iterator[tuple[Batch, bool]]:
-        """Deliver missed publications. Yield those that sessions may have missed that were at other brokers: those that
-        are only for these (`former`), and those that had come to this broker before (True)."""
+    def _make_up(self, origin: BrokerRef, body: Publish, here: bool) -> Iterator[tuple[Batch, bool]]:
+        """Deliver missed publications. Yield those that do not come to all that want them so: those that this broker
+        has not missed (`here`), and those that had come to it before (True)."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
-        self._inbox.make_up(origin, body, given=former)
+        self._inbox.make_up(origin, body, given=not here)
         late = [seq <= came[part] for part, seq in zip(body.which, body.seqs, strict=True)]
-        for before in (False, True):
-            found = [index for index, each in enumerate(late) if each is before] if before or former else []
-            if found:
+        for before in (True,) if here else (False, True):
+            if found := [index for index, each in enumerate(late) if each is before]:
                 yield batch_of(select(body, found), origin), before

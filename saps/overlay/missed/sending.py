@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import groupby, islice
+from typing import NamedTuple
 
 from saps.marks import hit
 from saps.messages import Message
@@ -26,6 +27,16 @@ FRAME_BYTES = 1 << 14
 """Payload bytes at which a frame is full."""
 
 Share = Callable[[dict[str, list[BrokerRef]], Message, Callable[[int], None]], None]
+
+
+class _Part(NamedTuple):
+    """Publications of one record that were missed by the same."""
+
+    body: Publish
+    here: bool
+    """`MadeUp.here`"""
+    owners: tuple[BrokerRef, ...]
+    """`MadeUp.owners`"""
 
 
 class Sending:
@@ -130,62 +141,65 @@ class Sending:
     def _send_some(self, lag: Lag, most: int) -> int:
         """Send the next wanted publications, in one frame for each incarnation that published them. Returns their
         number."""
-        bodies: list[tuple[Publish, bool]] = []
+        parts: list[_Part] = []
         count = size = 0
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
-            bodies += [(body, False) for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            count = sum(len(body.which) for body, _ in bodies)
+            before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
+            parts += [_Part(body, True, lag.wanted.owners) for body in before_log]
+            count = sum(len(body.which) for body in before_log)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
-            for body, former in self._wanted_of(lag, record):
-                bodies.append((body, former))
-                count += len(body.which)
-                size += sum(map(len, body.payloads))
+            for part in self._wanted_of(lag, record):
+                parts.append(part)
+                count += len(part.body.which)
+                size += sum(map(len, part.body.payloads))
             lag.reading, lag.passed = place, max(lag.passed, record.body.seqs[-1])
             self._passed(lag, record)
             if count >= most or size >= FRAME_BYTES:
                 break
-        if bodies:
+        if parts:
             hit("missed publications made up")
             frames = lag.flight.frames
             if not frames:
                 lag.progress = now
-            for (incarnation, former), part in groupby(bodies, key=self._kind):
+            for (incarnation, here, owners), alike in groupby(parts, key=self._kind):
                 lag.serial += 1
-                frame = MadeUp(lag.round, lag.serial, together(body for body, _ in part), incarnation, former)
+                bodies = together(part.body for part in alike)
+                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, [*owners])
                 frames.append(Sent(frame, *before, now))
                 self._port.send(lag.broker, frame)
             frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count
         return count
 
-    def _kind(self, part: tuple[Publish, bool]) -> tuple[BrokerRef | None, bool]:
+    def _kind(self, part: _Part) -> tuple[BrokerRef | None, bool, tuple[BrokerRef, ...]]:
         """Return what the publications of one frame have in common."""
-        body, former = part
-        return self._log.incarnation_of(first_seq(body)), former
+        return self._log.incarnation_of(first_seq(part.body)), part.here, part.owners
 
-    def _wanted_of(self, lag: Lag, record: Record) -> Iterator[tuple[Publish, bool]]:
-        """Yield the publications of a record that the broker wants and was not sent: those that only sessions want that
-        were at other brokers (True), and the others. Hands those for shared subscriptions to the groups."""
+    def _wanted_of(self, lag: Lag, record: Record) -> Iterator[_Part]:
+        """Yield the publications of a record that the broker has missed, by whom they are for. Hands those for shared
+        subscriptions to the groups."""
         body, broker, wanted = record.body, lag.broker, lag.wanted
-        news = [broker not in self._log.went_to(sent) for sent in record.sent]
+        origin = self._log.incarnation_of(first_seq(body)) or self._port.me
+        sent = [self._log.went_to(each) for each in record.sent]
+        news = [broker not in each for each in sent]
         allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
-        indexes: list[int] = []
-        inherited: list[int] = []
+        found: dict[tuple[bool, tuple[BrokerRef, ...]], list[int]] = {}
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
             topic, news_here = body.parts[number].topic, news[number] and seq > lag.taken
-            if seq in lag.doubts.seqs or (news_here and allowed[number] and wanted.wants(topic, record.at, seq)):
-                indexes.append(index)
-            elif allowed[number] and wanted.inherits(topic, record.at, seq, self._log.went_to(record.sent[number])):
-                inherited.append(index)
+            here = news_here and allowed[number] and wanted.wants(topic, record.at, seq)
+            owners: tuple[BrokerRef, ...] = ()
+            if seq in lag.doubts.seqs:
+                here, owners = True, wanted.doubted(topic, record.at, seq, origin)
+            elif allowed[number]:
+                owners = wanted.missed(topic, record.at, seq, origin, sent[number])
+            if here or owners:
+                found.setdefault((here, owners), []).append(index)
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
-        if inherited:
-            yield select(body, inherited), True
-        if indexes:
-            yield select(body, indexes), False
+        yield from (_Part(select(body, indexes), here, owners) for (here, owners), indexes in found.items())
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
         """Hand a publication to a group whose members were all beyond the cut when it was published."""

@@ -133,11 +133,15 @@ class Heritage:
                         legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
         yield from found.values()
 
-    def make_up(self, batches: list[Batch], late: bool) -> None:
-        """Give the sessions that were at other brokers what has come to this broker before, unless they have had it
-        there."""
-        host = self._host()
-        clients = [client for client, birth in self._left if self._birth(client) == birth]
+    def make_up(self, owners: Iterable[BrokerRef], batches: list[Batch], late: bool) -> None:
+        """Give the sessions that were at these former brokers what has come to this broker before, unless they have had
+        it there."""
+        host, owners = self._host(), set(owners)
+        clients = [
+            client
+            for (client, birth), left in self._left.items()
+            if self._birth(client) == birth and any(each.owner in owners for each in left)
+        ]
         if host is not None and clients:
             hit("made up for sessions that were elsewhere")
             host.make_up(clients, batches, again=False, late=late)

@@ -328,7 +328,7 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     heir, owner = (Lag(BrokerRef(name, 1, name, "c"), log.last, 2, 0.0) for name in ("heir", "owner"))
     heir.lost([frame("t", 3)], log, 0.0)
     owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
-    heir.wanted.of({owner.broker: 0.0}).add("t", 0.0, 0)
+    heir.wanted.of({owner.broker: (0.0, 9.0)}).add("t", 0.0, 0)
     for _ in range(2):
-        heir.inherit(heir.wanted.of({owner.broker: 0.0}), owner.doubts, owner.place, owner.taken, 0)
+        heir.inherit(heir.wanted.of({owner.broker: (0.0, 9.0)}), owner.doubts, owner.place, owner.taken, 0)
     assert [body.seqs for body in heir.doubts.before] == [[3], [4]]
