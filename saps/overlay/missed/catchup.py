@@ -147,8 +147,10 @@ class CatchUp:
             self._publishers.seq,
             [lag.fate(lag.since, self.heirs.heard(lag.broker)) for lag in self.lags.values()],
             boot,
+            self.heirs.rounds,
         )
-        for fate in self.log.restore(found, epoch, self._port.now, boot):
+        lost, self.heirs.rounds = self.log.restore(found, epoch, self._port.now, boot)
+        for fate in lost:
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)
             self.heirs.restore(fate)
@@ -295,7 +297,7 @@ class CatchUp:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
         known to have."""
         log = self.log
-        seq = max(seq, self.heirs.done.get(broker, 0), log.first - 1)
+        seq = max(seq, self.heirs.done(broker), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
         if self.heirs.was_there(broker):
@@ -306,7 +308,7 @@ class CatchUp:
         """End the catch-up of a broker that has got everything: it is live again for all topics."""
         self._drop(lag)
         self._known.add(lag.broker)
-        self.heirs.caught_up(lag)
+        self.log.tell(self.heirs.caught_up(lag))
         self._publishers.divide_again(self._publishers.streams)
 
     def rejoined(self) -> None:

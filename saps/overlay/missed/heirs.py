@@ -20,11 +20,13 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import LONG_AGO, Bequest
 from saps.overlay.missed.lag import Cause, Doubts, Lag, Wanted
-from saps.overlay.missed.log import Fate, MissedLog, Place
+from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
+ROUNDS = 1024
+"""Most complete catch-ups that are remembered."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -64,8 +66,10 @@ class Heirs:
         Later incarnations have missed nothing before that time."""
         self._begun = 0.0
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
-        self.done: dict[BrokerRef, int] = {}
-        """By broker: the sequence number up to which it has everything."""
+        self.rounds: list[Served] = []
+        """The last catch-ups that are complete, oldest first."""
+        self._ends: dict[BrokerRef, float] = {}
+        """When each broker was first lost, in seconds of the port's clock."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
@@ -81,6 +85,7 @@ class Heirs:
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
+        self._ends[fate.broker] = fate.at
         if fate.heard > -math.inf:
             self._over[fate.broker.name] = fate.broker.incarnation - 1, fate.heard
 
@@ -108,7 +113,8 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
-        self.done.clear()
+        self.rounds = []
+        self._ends.clear()
         self._lost.clear()
         self._left.clear()
         self._served.clear()
@@ -116,6 +122,7 @@ class Heirs:
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
+        self._ends.setdefault(broker, self._port.now)
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
@@ -125,25 +132,37 @@ class Heirs:
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
             self._left[lag.broker] = _Left(lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines)
 
-    def caught_up(self, lag: Lag) -> None:
-        """Record that a broker has everything, also for the sessions that have come to it."""
-        self.done[lag.broker] = lag.passed
+    def done(self, broker: BrokerRef) -> int:
+        """Return the sequence number up to which a broker has everything; 0 if that is unknown."""
+        return max((each.upto for each in self.rounds if each.broker == broker), default=0)
+
+    def caught_up(self, lag: Lag) -> Served:
+        """Record that a broker has everything, also for the sessions that had come to it when it was asked. Returns the
+        record for a later incarnation of this broker."""
+        served = Served(self._port.now, lag.broker, lag.since, lag.passed)
+        self.rounds = [*self.rounds[1 - ROUNDS :], served]
         lag.flight.answers.append((self._port.now, lag.passed))
         self._served.update({(lag.broker, former[0]): lag.flight.answers for former in lag.wanted.former})
+        return served
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions of an owner have come to it, perhaps during the cut, by
         adoption or because their clients have moved: the broker inherits what the owner has missed."""
         owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
-        if owner is None or owner.name == self._port.me.name:
+        if owner is None or owner.name == self._port.me.name or not frame.filters:
             return
-        left, former = self._left.get(owner), {owner: (lag.since - frame.came, math.inf)}
-        former.update((each.broker, self._stay(lag, each)) for each in frame.others)
+        left = self._left.get(owner)
+        first_left = max(each.age for each in frame.filters)
+        former = {each.broker: self._stay(lag, each) for each in (Former(owner, first_left, frame.came), *frame.others)}
         former.setdefault(lag.broker, (-math.inf, math.inf))
         served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
         for other in frame.others:
             at = math.inf if other.age >= LONG_AGO / 2 else lag.since - other.age
             served = max(served, _answered(self._served.get((other.broker, owner), ()), at))
+        for each in self.rounds:
+            came, gone = former.get(each.broker, (math.inf, -math.inf))
+            if came <= each.asked and each.at <= gone:  # the sessions were there all the time
+                served = max(served, each.upto)
         moved = {
             each.topic_filter: _answered(left.answers, lag.since - each.age)
             for each in frame.filters
@@ -165,11 +184,13 @@ class Heirs:
             lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
 
     def _stay(self, lag: Lag, former: Former) -> tuple[float, float]:
-        """Return when sessions came to a former broker, and left it (`Wanted.stays`). What was taken for dead may go on
-        if it is this incarnation; no other one has published since."""
-        dead = former.age >= LONG_AGO / 2
-        gone = -math.inf if former.broker == self._port.me else math.inf
-        return lag.since - former.came, gone if dead else lag.since - former.age
+        """Return when sessions came to a former broker, and left it (`Wanted.stays`)."""
+        came, gone = lag.since - former.came, lag.since - former.age
+        if former.age >= LONG_AGO / 2:  # it was taken for dead
+            gone = self._ends.get(former.broker, -math.inf)
+            if former.broker.name == self._port.me.name and former.broker != self._port.me:
+                gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
+        return came, gone
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
@@ -221,7 +242,7 @@ class Heirs:
         lag = self._lags.get(owner)
         if lag is not None:
             return lag.place, lag.taken
-        taken = max(self._log.earlier, self.done.get(owner, 0), self._log.first - 1)
+        taken = max(self._log.earlier, self.done(owner), self._log.first - 1)
         return self._log.place_of(taken + 1), taken
 
     def _owed(self, owner: BrokerRef, topic_filters: Iterable[str], wanted: Wanted, served: int = 0) -> Wanted:

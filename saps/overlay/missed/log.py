@@ -57,6 +57,18 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     nothing from before. -inf: none is known of."""
 
 
+class Served(msgspec.Struct, array_like=True, tag=4):
+    """Says that a broker has got all that it had missed."""
+
+    at: float
+    """When it had, in seconds of this broker's clock."""
+    broker: BrokerRef
+    asked: float
+    """When it was asked what it wants, in seconds of this broker's clock."""
+    upto: int
+    """Sequence number of the last publication before that."""
+
+
 class Head(msgspec.Struct, array_like=True, tag=2):
     """The first item of a segment."""
 
@@ -70,6 +82,8 @@ class Head(msgspec.Struct, array_like=True, tag=2):
     """All brokers that are lost when the segment begins."""
     boot: str = ""
     """Identifies the boot of the machine that the clock counts from; empty if unknown."""
+    served: list[Served] = []
+    """All brokers that had got everything when the segment begins."""
 
 
 class Record(msgspec.Struct, array_like=True, tag=3):
@@ -146,7 +160,7 @@ Place = tuple[int, int]
 """A place in the log: number of the segment, and offset in bytes."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Fate | Head | Record).decode
+_decode = msgspec.msgpack.Decoder(Fate | Head | Record | Served).decode
 
 
 class _Sets:
@@ -236,10 +250,10 @@ class MissedLog:
         part.end = part.size
         self._count(part, at, body, sent)
 
-    def tell(self, fate: Fate) -> None:
-        """Log that a broker is lost or back, for a later incarnation of this broker."""
+    def tell(self, change: Fate | Served) -> None:
+        """Log that a broker is lost, back or served, for a later incarnation of this broker."""
         try:
-            self._put(self._open(fate.at), fate)
+            self._put(self._open(change.at), change)
         except OSError as error:
             logger.error("brokers that are cut off cannot be noted: %s", error)
 
@@ -258,7 +272,7 @@ class MissedLog:
             self._parts.append(part)
         return part
 
-    def _put(self, part: _Part, item: Fate | Head | Record) -> None:
+    def _put(self, part: _Part, item: Fate | Head | Record | Served) -> None:
         raw = _encode(item)
         part.segment.append(len(raw).to_bytes(_LENGTH) + crc32(raw).to_bytes(_LENGTH) + raw)
         part.size += len(raw) + _HEADER
@@ -286,18 +300,21 @@ class MissedLog:
         """Sequence number of the last publication of earlier incarnations, or 0."""
         return self.incarnations[-1][0] if self.incarnations else 0
 
-    def restore(self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = "") -> list[Fate]:
+    def restore(
+        self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = ""
+    ) -> tuple[list[Fate], list[Served]]:
         """Continue the log of earlier incarnations with these numbered segments, in their order.
 
         `epoch` and `boot` are as in `Head`, for this incarnation; `now` is in seconds of its clock. A damaged segment
-        is used up to the damage. Returns the brokers that are lost.
+        is used up to the damage. Returns the brokers that are lost, and those that were served.
         """
         fates: dict[BrokerRef, Fate] = {}
+        served: list[Served] = []
         for number, segment in found:
             self._next = number + 1
             part = _Part(number, segment, earlier=True)
             try:
-                self._restore(part, fates, epoch, boot)
+                self._restore(part, fates, served, epoch, boot)
                 whole = not segment.read(part.size, 1)
             except msgspec.MsgspecError:
                 whole = False
@@ -316,7 +333,7 @@ class MissedLog:
         lost = [fate for fate in fates.values() if fate.lost]
         for fate in lost:
             fate.at = min(fate.at, now)
-        return lost
+        return lost, [each for each in served if each.at <= now]
 
     def _end_by(self, now: float) -> None:
         """Shift times that lie in the future back to `now`: the machine's clock may have been set meanwhile. Otherwise
@@ -329,9 +346,11 @@ class MissedLog:
                 part.at = now
             now = part.at
 
-    def _restore(self, part: _Part, fates: dict[BrokerRef, Fate], epoch: float, boot: str) -> None:
-        """Read a segment of an earlier incarnation, up to its end or its first damage, and collect its `fates`. Raises
-        `msgspec.MsgspecError` if an item is not valid."""
+    def _restore(
+        self, part: _Part, fates: dict[BrokerRef, Fate], served: list[Served], epoch: float, boot: str
+    ) -> None:
+        """Read a segment of an earlier incarnation, up to its end or its first damage, and collect its `fates` and who
+        was `served`. Raises `msgspec.MsgspecError` if an item is not valid."""
         for item, end in self._items(part, 0, whole=True):
             if isinstance(item, Head):
                 same = boot and item.boot == boot  # the same monotonic clock, even if the time of day was set
@@ -344,12 +363,20 @@ class MissedLog:
                 for fate in item.fates:
                     fate.at += part.shift
                     fate.heard += part.shift
+                served[:] = item.served
+                for each in served:
+                    each.at += part.shift
+                    each.asked += part.shift
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
                 fates[item.broker] = item
                 item.at += part.shift
                 item.heard += part.shift
+            elif isinstance(item, Served):
+                served.append(item)
+                item.at += part.shift
+                item.asked += part.shift
             else:
                 self._count(part, item.at, item.body, item.sent)
             part.at = max(part.at, part.shift if isinstance(item, Head) else item.at)
@@ -418,7 +445,9 @@ class MissedLog:
                 self.damaged += 1  # the start of the next record is unknown
             place = number + 1, 0
 
-    def _items(self, part: _Part, offset: int, whole: bool = False) -> Iterator[tuple[Fate | Head | Record, int]]:
+    def _items(
+        self, part: _Part, offset: int, whole: bool = False
+    ) -> Iterator[tuple[Fate | Head | Record | Served, int]]:
         """Yield the items of a segment from `offset` on, each with the offset behind it, up to the first damage. With
         `whole`, read to the end of the file instead of `part.size`. Raises `msgspec.MsgspecError` for an invalid
         item."""
