@@ -195,6 +195,8 @@ class Recorder:
         """The cuts in which they did, each with the time up to which they had got all, by name."""
         self._last: dict[str, float] = {}
         """When the last message came to each subscriber."""
+        self.ends = frozenset({Kind.WIPE, Kind.GONE})
+        """The faults after which a broker has nothing of what it kept for those beyond a cut."""
         self.details: list[str] = []
         self.places: Counter[str] = Counter()
         """From where in their streams the owed messages of QoS 1 and 2 are lost: beginning, middle, end."""
@@ -213,7 +215,7 @@ class Recorder:
         """A subscriber found no session where it connected. What waited for it in the other one may end with that."""
         self.anew.setdefault(subscriber, []).append(now)
         had = self._last.get(subscriber, 0.0)
-        self._apart.setdefault(subscriber, []).extend((min(had, cut.struck), cut) for cut in self._cuts(now))
+        self._apart.setdefault(subscriber, []).extend((min(had, cut.struck), cut) for cut in self._between(now, now))
 
     def watch(self, now: float) -> None:
         """Look for outages from now on."""
@@ -256,17 +258,30 @@ class Recorder:
         """The message has to come, once and in order."""
         begin, end = stream.handed[number - 1], stream.done[number - 1]
         how = Reach.loses if stream.qos else Reach.touches
-        return end < math.inf and not self._touched(how, stream, subscriber, begin, end)
+        if end == math.inf or self._touched(how, stream, subscriber, begin, end):
+            return False
+        return not any(
+            each.step.kind in self.ends
+            and stream.broker in each.reach.brokers
+            and begin <= each.struck <= cut.recovered
+            for cut in self._between(begin, end)
+            if cut.reach.touches(stream.broker, self.brokers[subscriber])
+            for each in self.incidents
+        )
 
     def may_begin_anew(self, client: str, now: float) -> bool:
         """A client that goes to a broker that is cut off from its own may find no session there: nobody promises
         one. Of its two sessions one ends after the cut, with what has come to it alone."""
-        return self.brokers.get(client) == ROAMING and any(True for _ in self._cuts(now))
+        return self.brokers.get(client) == ROAMING and any(True for _ in self._between(now, now))
 
-    def _cuts(self, now: float) -> Iterator[Incident]:
-        """Those that were there at a time."""
+    def _between(self, begin: float, end: float) -> Iterator[Incident]:
+        """Yield the cuts that were there in a time."""
         for each in self.incidents:
-            if (any(each.reach.sides) or each.step.kind is Kind.SWITCH) and each.struck <= now <= each.recovered:
+            if (
+                (any(each.reach.sides) or each.step.kind is Kind.SWITCH)
+                and each.struck <= end
+                and begin <= each.recovered
+            ):
                 yield each
 
     def last_gap(self, upto: dict[str, int], since: float) -> float:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.chaos import history
 from benchmarks.chaos.__main__ import main
-from benchmarks.chaos.account import FLIGHT, ROAMING, Reach, Recorder, Stream
+from benchmarks.chaos.account import FLIGHT, ROAMING, Reach, Recorder, Stream, reach_of
 from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
 from benchmarks.chaos.schedule import BETWEEN, CLOCKS, DISKS, ENDS, MOST, OPENFLOW, VERSIONS, Kind, Step, phases, steps
@@ -239,6 +239,22 @@ def test_only_a_client_that_roams_over_a_cut_may_begin_anew() -> None:
     assert not recorder.may_begin_anew("a publisher", 15.0)
     assert not recorder.may_begin_anew("roamer", 9.0)
     assert not recorder.may_begin_anew("roamer", 35.0)
+
+
+def test_what_a_broker_kept_for_others_beyond_a_cut_ends_with_its_disk() -> None:
+    streams = [Stream("s", "a", 1), Stream("t", "c", 1)]
+    recorder = Recorder(streams, [("at b", "b"), ("at c", "c")])
+    for stream in streams:
+        for now in (11.0, 13.0):
+            stream.acknowledged(stream.hand(now), now + 0.1)
+    cut = recorder.strike(NOBODY, Reach(sides=(frozenset("ac"), frozenset("b")), kept=True), 10.0)
+    wiped = Step(kind=Kind.WIPE, broker="a")
+    wipe = recorder.strike(wiped, reach_of(wiped, "abc", (frozenset(), frozenset())), 12.0)
+    recorder.close([wipe], 12.5, 12.5)
+    recorder.close([cut], 20.0, 21.0)
+    assert [recorder.owed(streams[0], "at b", number) for number in (1, 2)] == [False, True]
+    assert [recorder.owed(streams[0], "at c", number) for number in (1, 2)] == [True, True]
+    assert [recorder.owed(streams[1], "at b", number) for number in (1, 2)] == [True, True]
 
 
 def test_a_client_that_began_anew_beyond_a_cut_is_owed_nothing_of_that_time() -> None:
