@@ -118,9 +118,10 @@ class Witness(Nomad):
         if isinstance(session, DurableSession) and session.birth != self._birth:
             self._birth = session.birth  # on either side of a cut it has a session, and cannot tell one from the other
             self._taken.clear()
-        if not packet.session_present or self.misled():
-            if self._known:
-                self._storm.began_anew(self)
+        anew = self.misled() or not packet.session_present
+        if anew and self._known:
+            self._storm.began_anew(self)
+        if anew or not self.subscribed:
             self.broker.act(partial(self.client.send, Subscribe(1, [SubscribeEntry("chaos/#", 2)])))
         self._known = True
 
@@ -159,6 +160,8 @@ class Storm:
         homes = {f"{name}-sub": name for name in self.names} | {"roamer": ROAMING}
         self.witnesses = [Witness(self, name, home) for name, home in homes.items()]
         self.recorder = Recorder([each.stream for each in self.publishers], homes.items())
+        if not disks:
+            self.recorder.ends |= {Kind.KILL, Kind.RESTART}
 
     @property
     def now(self) -> float:

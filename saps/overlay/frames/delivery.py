@@ -216,11 +216,13 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
     """Seconds since the first of them left it; very many if it was taken for dead."""
     came: Delay
     """Seconds since the last of them came to it; very many if they began there."""
+    owed: bool
+    """Whether they are owed what it had missed."""
 
 
-MOST_OWNERS = 4096
-"""Most former brokers that a frame names."""
-MOST_FORMER = 16
+MOST_GROUPS = 4096
+"""Most groups of sessions that a frame names."""
+MOST_FORMER = 32
 """Most former brokers of a session that are named."""
 
 
@@ -233,13 +235,9 @@ class WantedFilters(Frame, tag=91):
     last: bool
     """Whether this is the last part."""
     filters: Annotated[list[WantedFilter], Meta(max_length=MOST_ANNOUNCED)]
-    owner: BrokerRef | None = None
-    """Sessions of this broker with these filters have come to me, so send me what the owner has missed. The ages are
-    the times since they left it. None: the filters are mine."""
-    others: Annotated[list[Former], Meta(max_length=MOST_FORMER)] = []
-    """The other former brokers of these sessions: what went to one of them while they were there, the sessions have."""
-    came: Delay = 0.0
-    """Seconds since the last of the sessions came to the owner, as in `Former`."""
+    former: Annotated[list[Former], Meta(max_length=MOST_FORMER)] = []
+    """A group of sessions with these filters was at these brokers, one after the other, and is here now: what went to
+    one of them while they were there, they have. None: the filters are mine."""
 
 
 class MadeUp(Frame, tag=92):
@@ -254,8 +252,10 @@ class MadeUp(Frame, tag=92):
     """My earlier incarnation that has published them; None for this one."""
     here: bool = True
     """Whether you have missed them."""
-    owners: Annotated[list[BrokerRef], Meta(max_length=MOST_OWNERS)] = []
-    """Former brokers (`WantedFilters.owner`) of the sessions that have missed them."""
+    sent: bool = False
+    """Whether you were sent them, so that they come to all that are here by then."""
+    groups: Annotated[list[Number], Meta(max_length=MOST_GROUPS)] = []
+    """The groups of sessions that have missed them: `WantedFilters.number` of each."""
 
 
 class Caught(Frame, tag=93):

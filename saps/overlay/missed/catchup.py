@@ -350,11 +350,11 @@ class CatchUp:
             return
         lag.serial += 1
         lag.progress = self._port.now
-        if frame.owner is not None:  # the sender adopted sessions with these filters, perhaps while both were cut off
+        if frame.former:  # sessions with these filters came to the sender, perhaps while both were cut off
             self.heirs.adopted(lag, frame)
         above = lag.owed_above(self._publishers.seq)
         heard = self._port.first_heard.get(sender.name, (0, -math.inf))[1] if sender.name in self._former else -math.inf
-        for wanted in frame.filters if frame.owner is None else ():
+        for wanted in () if frame.former else frame.filters:
             had = lag.baselines.get(wanted.topic_filter, 1 << 63)  # its clock may have stood still
             if lag.since - wanted.age <= heard:
                 had = min(had, self.log.earlier)  # it had the filter before this broker heard of it
@@ -373,7 +373,7 @@ class CatchUp:
 
     def _something(self, lag: Lag) -> bool:
         """Return whether the log may contain a publication for the broker."""
-        if lag.wanted.former:
+        if lag.wanted.moved:
             return True
         for topic, (seq, sent) in self.log.topics.items():
             missed = seq > lag.taken and lag.broker not in self.log.went_to(sent)

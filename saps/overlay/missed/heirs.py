@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import LONG_AGO, Bequest
-from saps.overlay.missed.lag import Cause, Doubts, Lag, Wanted
+from saps.overlay.missed.lag import Cause, Doubts, Lag, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -74,8 +73,9 @@ class Heirs:
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
-        self._served: dict[tuple[BrokerRef, BrokerRef], list[tuple[float, int]]] = {}
-        """By broker, and former broker of its sessions: `Flight.answers` with what that had missed for these."""
+        self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
+        """By broker: when it was asked for each catch-up in `rounds` that this incarnation has seen, and its
+        `Flight.answers`."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -117,7 +117,7 @@ class Heirs:
         self._ends.clear()
         self._lost.clear()
         self._left.clear()
-        self._served.clear()
+        self._answers.clear()
 
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
@@ -142,55 +142,59 @@ class Heirs:
         served = Served(self._port.now, lag.broker, lag.since, lag.passed)
         self.rounds = [*self.rounds[1 - ROUNDS :], served]
         lag.flight.answers.append((self._port.now, lag.passed))
-        self._served.update({(lag.broker, former[0]): lag.flight.answers for former in lag.wanted.former})
+        self._answers.setdefault(lag.broker, []).append((lag.since, lag.flight.answers))
         return served
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
-        """Handle a returned broker's report that sessions of an owner have come to it, perhaps during the cut, by
-        adoption or because their clients have moved: the broker inherits what the owner has missed."""
-        owner, missed = frame.owner, None if frame.owner is None else self._lags.get(frame.owner)
-        if owner is None or owner.name == self._port.me.name or not frame.filters:
-            return
-        left = self._left.get(owner)
-        first_left = max(each.age for each in frame.filters)
-        former = {each.broker: self._stay(lag, each) for each in (Former(owner, first_left, frame.came), *frame.others)}
-        former.setdefault(lag.broker, (-math.inf, math.inf))
-        served = _answered(self._served.get((lag.broker, owner), ()), math.inf)
-        for other in frame.others:
-            at = math.inf if other.age >= LONG_AGO / 2 else lag.since - other.age
-            served = max(served, _answered(self._served.get((other.broker, owner), ()), at))
-        for each in self.rounds:
-            came, gone = former.get(each.broker, (math.inf, -math.inf))
-            if came <= each.asked and each.at <= gone:  # the sessions were there all the time
-                served = max(served, each.upto)
-        moved = {
-            each.topic_filter: _answered(left.answers, lag.since - each.age)
-            for each in frame.filters
-            if left is not None and left.lost <= lag.since - each.age <= _end(left.answers)
-        }
-        if moved and left is not None:
+        """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
+        because their clients have moved: the broker inherits what their former brokers have missed."""
+        stays = [self._stay(lag, each) for each in frame.former]
+        for former in frame.former:
+            if former.owed and former.broker.name != self._port.me.name:
+                self._inherits(lag, frame, former, stays)
+
+    def _inherits(self, lag: Lag, frame: WantedFilters, former: Former, stays: list[Stay]) -> None:
+        """Add what a broker inherits with a group of sessions from one of their former brokers."""
+        owner, filters = former.broker, [each.topic_filter for each in frame.filters]
+        served = max(map(self._served, stays))
+        left, at = self._left.get(owner), lag.since - former.age
+        if left is not None and left.lost <= at <= _end(left.answers):
             hit("moved away from a broker that is back")
-            wanted = lag.wanted.of(former)
-            for topic_filter, answered in moved.items():
-                after = max(served, answered, left.baselines.get(topic_filter, self._log.earlier))
-                wanted.add(topic_filter, math.inf, after)
-            had = max(served, min(moved.values()))
-            lag.inherit(wanted, left.doubts, left.place, max(had, left.start), had)
-        others = [each.topic_filter for each in frame.filters if each.topic_filter not in moved]
+            wanted = lag.wanted.of(frame.number, stays)
+            for topic_filter in filters:
+                wanted.add(topic_filter, math.inf, max(served, left.baselines.get(topic_filter, self._log.earlier)))
+            lag.inherit(wanted, left.doubts, left.place, max(served, left.start), served)
+            return
+        missed = self._lags.get(owner)
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
-        if others and (missed is not None or first > owner.incarnation):  # else it was never lost, or is served
-            wanted, (place, taken) = lag.wanted.of(former), self._missed(owner)
-            self._owed(owner, others, wanted, served)
+        if missed is not None or first > owner.incarnation:  # else it was never lost, or is served
+            wanted, (place, taken) = lag.wanted.of(frame.number, stays), self._missed(owner)
+            self._owed(owner, filters, wanted, served)
             lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
 
-    def _stay(self, lag: Lag, former: Former) -> tuple[float, float]:
-        """Return when sessions came to a former broker, and left it (`Wanted.stays`)."""
+    def _served(self, stay: Stay) -> int:
+        """Return the number up to which a broker has got all that it had missed, in catch-ups for which it was asked
+        when sessions were there, by the time that they left it."""
+        broker, lag = stay.broker, self._lags.get(stay.broker)
+        seen = [*self._answers.get(broker, ()), *([(lag.since, lag.flight.answers)] if lag is not None else [])]
+        found = [
+            each.upto
+            for each in self.rounds
+            if each.broker == broker and stay.came <= each.asked <= each.at <= stay.left
+        ]
+        for asked, answers in seen:
+            if stay.came <= asked <= stay.left:
+                found += [upto for at, upto in answers if asked <= at <= stay.left]
+        return max(found, default=0)
+
+    def _stay(self, lag: Lag, former: Former) -> Stay:
+        """Return when sessions came to a former broker, and left it."""
         came, gone = lag.since - former.came, lag.since - former.age
         if former.age >= LONG_AGO / 2:  # it was taken for dead
             gone = self._ends.get(former.broker, -math.inf)
             if former.broker.name == self._port.me.name and former.broker != self._port.me:
                 gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
-        return came, gone
+        return Stay(former.broker, came, gone)
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
@@ -262,12 +266,6 @@ class Heirs:
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
         return wanted
-
-
-def _answered(answers: Sequence[tuple[float, int]], at: float) -> int:
-    """Return the number up to which a broker had answered (`Flight.answers`) at a time; 0 if it had not."""
-    place = bisect_right(answers, (at, math.inf))
-    return answers[place - 1][1] if place else 0
 
 
 def _end(answers: Sequence[tuple[float, int]]) -> float:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from saps.local.subscriptions import FilterNode
 from saps.overlay.delivery.publications import first_seq, select
@@ -15,8 +16,8 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared
 
 NEAR = 5.0
-"""Seconds before a session came to a broker in which what went to that broker may not have come to the session. What is
-older went to the brokers before, as far as they are known."""
+"""Seconds before a session came to the first broker that is known of, in which what went to that broker may not have
+come to the session. What is older went to the brokers before."""
 
 
 class State(Enum):
@@ -38,6 +39,18 @@ class Cause(Enum):
     """An earlier incarnation of this broker had lost it."""
 
 
+class Stay(NamedTuple):
+    """The time that sessions were at a broker, in seconds of the port's clock."""
+
+    broker: BrokerRef
+    came: float
+    left: float
+
+    def common(self, other: Stay) -> Stay:
+        """Return the time that both this and another stay at the broker last."""
+        return Stay(self.broker, max(self.came, other.came), min(self.left, other.left))
+
+
 class Wanted:
     """Filters, each with its start: it counts for publications from a time on, or above a sequence number."""
 
@@ -48,20 +61,17 @@ class Wanted:
         self._topics: dict[str, list[str]] = {}
         """Cache: the plain filters that match a topic."""
         self.above = 0
-        """Number above which the filters of sessions with former brokers count, except for doubts."""
-        self.former: dict[tuple[BrokerRef, ...], Wanted] = {}
-        """By former brokers of sessions, the owner first: filters that count for publications that none of these was
-        sent while the sessions were there."""
-        self.stays: dict[BrokerRef, tuple[float, float]] = {}
-        """When the sessions came to each of their former brokers, and left it, in seconds of the port's clock."""
+        """Number above which the filters of a group count, except for doubts."""
+        self.moved: dict[int, Wanted] = {}
+        """The groups of sessions with former brokers, by `WantedFilters.number`: filters that count for publications
+        that came to none of these brokers while the sessions were there."""
+        self._stays: list[Stay] = []
+        """Of a group."""
 
-    def of(self, former: Mapping[BrokerRef, tuple[float, float]]) -> Wanted:
-        """Return the filters wanted for sessions that were at these former brokers, to be added to. `former` is as
-        `stays`."""
-        found = self.former.setdefault((*former,), Wanted())
-        for broker, (came, left) in former.items():
-            known = found.stays.get(broker, (came, left))
-            found.stays[broker] = max(came, known[0]), min(left, known[1])
+    def of(self, group: int, stays: list[Stay]) -> Wanted:
+        """Return the filters wanted for a group of sessions, to be added to."""
+        found = self.moved.setdefault(group, Wanted())
+        found._stays = stays
         return found
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
@@ -84,35 +94,29 @@ class Wanted:
         else:
             node.value.append(topic_filter)
 
-    @property
-    def owners(self) -> tuple[BrokerRef, ...]:
-        """The owners of all that are wanted for sessions with former brokers (`WantedFilters.owner`)."""
-        return tuple(former[0] for former in self.former)
-
-    def missed(
-        self, topic: str, at: float, seq: int, origin: BrokerRef, sent: Container[BrokerRef]
-    ) -> tuple[BrokerRef, ...]:
-        """Return the owners of the sessions that have missed a publication at their former brokers. `sent` are the
-        brokers that were sent it; the clients of its `origin` got it there."""
+    def missed(self, topic: str, at: float, seq: int, origin: BrokerRef, sent: Container[BrokerRef]) -> tuple[int, ...]:
+        """Return the groups that have missed a publication at their former brokers. `sent` are the brokers that were
+        sent it; the clients of its `origin` got it there."""
         return tuple(
-            former[0]
-            for former, wanted in self.former.items()
-            if seq > wanted.above and wanted.wants(topic, at, seq) and not wanted._had(at, origin, sent)
+            number
+            for number, group in self.moved.items()
+            if seq > group.above and group.wants(topic, at, seq) and not group._had(at, origin, sent)
         )
 
-    def doubted(self, topic: str, at: float, seq: int, origin: BrokerRef) -> tuple[BrokerRef, ...]:
-        """Return the owners of the sessions that may have missed a publication that was sent and not acknowledged."""
+    def doubted(self, topic: str, at: float, seq: int, origin: BrokerRef) -> tuple[int, ...]:
+        """Return the groups that may have missed a publication that was sent and not acknowledged."""
         return tuple(
-            former[0]
-            for former, wanted in self.former.items()
-            if wanted.wants(topic, math.inf, seq) and not wanted._had(at, origin, ())
+            number
+            for number, group in self.moved.items()
+            if group.wants(topic, math.inf, seq) and not group._had(at, origin, ())
         )
 
     def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
         """Return whether the sessions got a publication at their former brokers."""
-        came, left = self.stays.get(origin, (math.inf, -math.inf))
-        return came <= at <= left or any(
-            broker in sent and not came - NEAR <= at < came for broker, (came, _) in self.stays.items()
+        if at < min(stay.came for stay in self._stays) - NEAR:
+            return any(stay.broker in sent for stay in self._stays)
+        return any(
+            stay.came <= at <= stay.left and (stay.broker in sent or stay.broker == origin) for stay in self._stays
         )
 
     def wants(self, topic: str, at: float, seq: int) -> bool:

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
@@ -43,6 +41,9 @@ class Returned:
         """The former brokers of the sessions here; None: there are no sessions."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
+        self._groups: dict[BrokerRef, list[tuple[int, dict[int, list[tuple[str, int]]]]]] = {}
+        """By sender: the last two rounds in which it was named groups of sessions, and these (`Legacy.clients`), by
+        `WantedFilters.number`."""
         self._until = 0.0
         """When the next frame is taken at the latest, in seconds of the port's clock."""
         self._waiting: deque[tuple[BrokerRef, MadeUp]] = deque()
@@ -59,33 +60,28 @@ class Returned:
         to which the sender knows that this broker has everything, or None if unknown."""
         if start is not None:
             self._inbox.starts[sender] = start
-        parts = list(self._parts(sender))
+        parts, now = list(self._parts(sender)), self._port.now
+        groups = {part: legacy.clients for part, (legacy, _) in enumerate(parts) if legacy is not None}
+        self._groups[sender] = [*self._groups.get(sender, [])[-1:], (number, groups)]
         for part, (legacy, filters) in enumerate(parts):
-            frame = WantedFilters(number, part, part == len(parts) - 1, filters)
+            former: list[Former] = []
             if legacy is not None:
-                now, owner = self._port.now, legacy.owner
-                former = {broker: Former(broker, now - at, now - came) for broker, (at, came) in legacy.former.items()}
-                came = former.pop(owner).came
-                frame = msgspec.structs.replace(frame, owner=owner, others=[*former.values()], came=came)
-            self._port.send(sender, frame)
+                for stay, owed in zip(legacy.stays, legacy.owed, strict=True):
+                    former.append(Former(stay.broker, now - stay.left, now - stay.came, owed))
+            self._port.send(sender, WantedFilters(number, part, part == len(parts) - 1, filters, former))
 
     def _parts(self, asking: BrokerRef) -> Iterator[tuple[Legacy | None, list[WantedFilter]]]:
         """Yield the contents of the frames: first all filters of this broker (None), then those of sessions that were
         at other brokers. Each has at most `MOST_ANNOUNCED` filters."""
-        now, known = self._port.now, self._subscriptions.registrations
+        now = self._port.now
         own = {
             name: WantedFilter(each.topic_filter, each.version, now - each.since)
-            for name, each in known.items()
+            for name, each in self._subscriptions.registrations.items()
             if each.wanted
         }
-        came = (
-            (
-                legacy,
-                [WantedFilter(name, own[name].version, now - at) for name, at in legacy.filters.items() if name in own],
-            )
-            for legacy in (self.heritage.legacies(asking) if self.heritage is not None else ())
-        )
-        for legacy, filters in ((None, [*own.values()]), *came):
+        legacies = self.heritage.legacies(asking) if self.heritage is not None else ()
+        inherited = ((legacy, [own[name] for name in legacy.filters if name in own]) for legacy in legacies)
+        for legacy, filters in ((None, [*own.values()]), *inherited):
             for begin in range(0, len(filters) if legacy is not None else max(len(filters), 1), MOST_ANNOUNCED):
                 yield legacy, filters[begin : begin + MOST_ANNOUNCED]
 
@@ -120,22 +116,28 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             origin = frame.origin or sender
-            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame.here)]
+            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame)]
             for late in (False, True):
                 batches = [batch for batch, came in parts if came is late]
-                if batches and self.heritage is not None and frame.owners:
-                    self.heritage.make_up(frame.owners, batches, late)
+                if batches and self.heritage is not None and frame.groups:
+                    self.heritage.make_up(self._sessions(sender, frame), batches, late)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
             self._port.send(sender, Caught(number, serial))
 
-    def _make_up(self, origin: BrokerRef, body: Publish, here: bool) -> Iterator[tuple[Batch, bool]]:
+    def _sessions(self, sender: BrokerRef, frame: MadeUp) -> list[tuple[str, int]]:
+        """Return the sessions of the groups that a frame is for, as they were named to the sender."""
+        named = [groups for number, groups in self._groups.get(sender, ()) if number <= frame.round]
+        return [session for number in frame.groups for session in (named[-1].get(number, ()) if named else ())]
+
+    def _make_up(self, origin: BrokerRef, body: Publish, frame: MadeUp) -> Iterator[tuple[Batch, bool]]:
         """Deliver missed publications. Yield those that do not come to all that want them so: those that this broker
-        has not missed (`here`), and those that had come to it before (True)."""
+        has not missed, and those that had come to it before (True)."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
-        self._inbox.make_up(origin, body, given=not here)
         late = [seq <= came[part] for part, seq in zip(body.which, body.seqs, strict=True)]
-        for before in (True,) if here else (False, True):
+        if not frame.sent:
+            self._inbox.make_up(origin, body, given=not frame.here)
+        for before in (True,) if frame.here or frame.sent else (False, True):
             if found := [index for index, each in enumerate(late) if each is before]:
                 yield batch_of(select(body, found), origin), before

@@ -35,8 +35,10 @@ class _Part(NamedTuple):
     body: Publish
     here: bool
     """`MadeUp.here`"""
-    owners: tuple[BrokerRef, ...]
-    """`MadeUp.owners`"""
+    sent: bool
+    """`MadeUp.sent`"""
+    missed_by: tuple[int, ...]
+    """`MadeUp.groups`"""
 
 
 class Sending:
@@ -146,7 +148,7 @@ class Sending:
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            parts += [_Part(body, True, lag.wanted.owners) for body in before_log]
+            parts += [_Part(body, True, False, (*lag.wanted.moved,)) for body in before_log]
             count = sum(len(body.which) for body in before_log)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
@@ -163,19 +165,19 @@ class Sending:
             frames = lag.flight.frames
             if not frames:
                 lag.progress = now
-            for (incarnation, here, owners), alike in groupby(parts, key=self._kind):
+            for (incarnation, here, sent, missed_by), alike in groupby(parts, key=self._kind):
                 lag.serial += 1
                 bodies = together(part.body for part in alike)
-                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, [*owners])
+                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by])
                 frames.append(Sent(frame, *before, now))
                 self._port.send(lag.broker, frame)
             frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count
         return count
 
-    def _kind(self, part: _Part) -> tuple[BrokerRef | None, bool, tuple[BrokerRef, ...]]:
+    def _kind(self, part: _Part) -> tuple[BrokerRef | None, bool, bool, tuple[int, ...]]:
         """Return what the publications of one frame have in common."""
-        return self._log.incarnation_of(first_seq(part.body)), part.here, part.owners
+        return self._log.incarnation_of(first_seq(part.body)), part.here, part.sent, part.missed_by
 
     def _wanted_of(self, lag: Lag, record: Record) -> Iterator[_Part]:
         """Yield the publications of a record that the broker has missed, by whom they are for. Hands those for shared
@@ -185,21 +187,21 @@ class Sending:
         sent = [self._log.went_to(each) for each in record.sent]
         news = [broker not in each for each in sent]
         allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
-        found: dict[tuple[bool, tuple[BrokerRef, ...]], list[int]] = {}
+        found: dict[tuple[bool, bool, tuple[int, ...]], list[int]] = {}
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
             topic, news_here = body.parts[number].topic, news[number] and seq > lag.taken
             here = news_here and allowed[number] and wanted.wants(topic, record.at, seq)
-            owners: tuple[BrokerRef, ...] = ()
+            missed_by: tuple[int, ...] = ()
             if seq in lag.doubts.seqs:
-                here, owners = True, wanted.doubted(topic, record.at, seq, origin)
+                here, missed_by = True, wanted.doubted(topic, record.at, seq, origin)
             elif allowed[number]:
-                owners = wanted.missed(topic, record.at, seq, origin, sent[number])
-            if here or owners:
-                found.setdefault((here, owners), []).append(index)
+                missed_by = wanted.missed(topic, record.at, seq, origin, sent[number])
+            if here or missed_by:
+                found.setdefault((here, not (here or news[number]), missed_by), []).append(index)
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
-        yield from (_Part(select(body, indexes), here, owners) for (here, owners), indexes in found.items())
+        yield from (_Part(select(body, indexes), *kind) for kind, indexes in found.items())
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
         """Hand a publication to a group whose members were all beyond the cut when it was published."""

@@ -16,6 +16,7 @@ from saps.mesh import SessionHost
 from saps.overlay.frames.delivery import MOST_FORMER
 from saps.overlay.frames.sessions import LONG_AGO, Heirloom
 from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.lag import Stay
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.publications import Publications
@@ -29,14 +30,14 @@ is `UNNOTICED`."""
 class Legacy(NamedTuple):
     """Sessions here that have the same former brokers."""
 
-    owner: BrokerRef
-    """One of these."""
-    former: dict[BrokerRef, tuple[float, float]]
-    """All of them and this one, each with the times at which the first of the sessions left it, and the last one first
-    came to it."""
-    filters: dict[str, float]
-    """The sessions' plain filters, with the times at which they left the owner, in seconds of the port's clock; long
-    ago if the owner was taken for dead."""
+    stays: list[Stay]
+    """At each of them, and here. One at a broker that was taken for dead has ended long ago."""
+    owed: list[bool]
+    """For each stay, whether the sessions are owed what that broker had missed."""
+    filters: dict[str, None]
+    """The sessions' plain filters."""
+    clients: list[tuple[str, int]]
+    """The sessions, by client and `SessionHost.birth`."""
 
 
 class _Left(NamedTuple):
@@ -44,13 +45,11 @@ class _Left(NamedTuple):
 
     owner: BrokerRef
     at: float
-    """When, as in `Legacy.filters`."""
-    noted: float
-    """When that was noted here, in seconds of the port's clock."""
+    """When, in seconds of the port's clock; long ago if it was taken for dead."""
     answered: frozenset[str]
     """`Heirloom.answered`"""
     came: float
-    """When the session first came to it, in seconds of the port's clock; long ago if it began there."""
+    """When the session came to it, in seconds of the port's clock; long ago if it began there."""
 
 
 class Heritage:
@@ -61,8 +60,8 @@ class Heritage:
         self._port = port
         self._publications = publications
         self._host = host
-        self._left: dict[tuple[str, int], tuple[_Left, ...]] = {}
-        """By client and `SessionHost.birth` of its session."""
+        self._left: dict[tuple[str, int], tuple[float, list[_Left]]] = {}
+        """By client and `SessionHost.birth` of its session: when that came here, and the brokers that it left."""
         self._looked = port.now
         """When old entries were last forgotten."""
         self._told = -math.inf
@@ -82,26 +81,31 @@ class Heritage:
             self._told = now + KEPT
         if now - self._looked >= UNNOTICED:
             self._looked = now
-            since = now - (KEPT if self.cut else UNNOTICED)
-            self._left = {key: left for key, left in self._left.items() if any(each.noted >= since for each in left)}
-        known = {each.owner: each.noted for each in self._left.get((client, self._birth(client)), ())}
-        found = {
-            each.owner: _Left(
-                each.owner, told - each.age, known.get(each.owner, now), frozenset(each.answered), told - each.came
-            )
+            self._left = {key: came for key, came in self._left.items() if came[0] >= now - self._kept}
+        found = [
+            _Left(each.owner, told - each.age, frozenset(each.answered), told - each.came)
             for each in heirlooms
-        }
-        if birth := self._birth(client):
-            self._left[client, birth] = tuple(found.values())[-MOST_FORMER:]
+            if (each.age if each.age < LONG_AGO / 2 else each.age - LONG_AGO) <= self._kept
+        ]
+        if (birth := self._birth(client)) and found:
+            self._left[client, birth] = now, found[1 - MOST_FORMER :]
+
+    def answered(self, client: str, owner: BrokerRef, names: Iterable[str]) -> None:
+        """Note the brokers that have sent what the former broker of a client's session, adopted here, had missed."""
+        _, left = self._left.get((client, self._birth(client)), (0.0, []))
+        left[:] = [each._replace(answered=frozenset(names)) if each.owner == owner else each for each in left]
+
+    @property
+    def _kept(self) -> float:
+        """Seconds for which former brokers are remembered now."""
+        return KEPT if self.cut else UNNOTICED
 
     def of(self, client: str) -> list[Heirloom]:
         """Return the former brokers of a client's session here, this broker included, the first one first."""
         now, me = self._port.now, self._port.me
-        left = self._left.get((client, self._birth(client)), ())
+        came, left = self._left.get((client, self._birth(client)), (now - LONG_AGO, []))
         found = [Heirloom(each.owner, now - each.at, sorted(each.answered), now - each.came) for each in left]
-        before = [each.came for each in found if each.owner == me]
-        here = max([now - max(each.noted for each in left), *before]) if left else LONG_AGO
-        return [*(each for each in found if each.owner != me), Heirloom(me, 0.0, came=here)]
+        return [*found, Heirloom(me, 0.0, came=now - came)]
 
     def _birth(self, client: str) -> int:
         host = self._host()
@@ -117,31 +121,24 @@ class Heritage:
     def legacies(self, asking: BrokerRef) -> Iterator[Legacy]:
         """Yield what the broker `asking`, which has come from beyond a cut, has to know of the sessions here."""
         self._told = min(self._told, self._port.now + UNNOTICED)
-        found: dict[tuple[BrokerRef, tuple[BrokerRef, ...]], Legacy] = {}
-        me, now = self._port.me, self._port.now
-        for (client, birth), left in self._left.items():
-            filters = self._filters(client, birth)
-            stays = {other.owner: (other.at, other.came) for other in left}
-            for each in left if filters else ():
-                if asking.name not in each.answered:
-                    former = {me: (now, each.noted), **stays}
-                    legacy = found.setdefault((each.owner, (*former,)), Legacy(each.owner, former, {}))
-                    for broker, (at, came) in former.items():
-                        known = legacy.former[broker]
-                        legacy.former[broker] = min(at, known[0]), max(came, known[1])
-                    for topic_filter in filters:
-                        legacy.filters[topic_filter] = max(each.at, legacy.filters.get(topic_filter, each.at))
+        found: dict[tuple[tuple[BrokerRef, bool], ...], Legacy] = {}
+        for (client, birth), (came, left) in self._left.items():
+            filters = dict.fromkeys(self._filters(client, birth))
+            owed = [*(asking.name not in each.answered for each in left), False]
+            if filters and any(owed):
+                stays = [Stay(each.owner, each.came, each.at) for each in left]
+                stays.append(Stay(self._port.me, came, self._port.now))
+                key = tuple(zip((stay.broker for stay in stays), owed, strict=True))
+                legacy = found.setdefault(key, Legacy(stays, owed, {}, []))
+                legacy.stays[:] = map(Stay.common, legacy.stays, stays)
+                legacy.filters.update(filters)
+                legacy.clients.append((client, birth))
         yield from found.values()
 
-    def make_up(self, owners: Iterable[BrokerRef], batches: list[Batch], late: bool) -> None:
-        """Give the sessions that were at these former brokers what has come to this broker before, unless they have had
-        it there."""
-        host, owners = self._host(), set(owners)
-        clients = [
-            client
-            for (client, birth), left in self._left.items()
-            if self._birth(client) == birth and any(each.owner in owners for each in left)
-        ]
+    def make_up(self, sessions: Iterable[tuple[str, int]], batches: list[Batch], late: bool) -> None:
+        """Give these sessions (`Legacy.clients`) what has come to this broker before, unless they have had it."""
+        host = self._host()
+        clients = [client for client, birth in sessions if self._birth(client) == birth]
         if host is not None and clients:
             hit("made up for sessions that were elsewhere")
             host.make_up(clients, batches, again=False, late=late)

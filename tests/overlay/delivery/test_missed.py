@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.missed.catchup import KEPT, LINGER
-from saps.overlay.missed.lag import Lag
+from saps.overlay.missed.lag import Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
@@ -83,11 +83,13 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
     simulation.crash(three.name)
     simulation.run(6)
     heritage = two.node.sessions.migrations.heritage
-    monkeypatch.setattr(heritage, "legacies", lambda asking: [Legacy(three.ref, {three.ref: (0.0, 0.0)}, {"a": 0.0})])
+    monkeypatch.setattr(
+        heritage, "legacies", lambda asking: [Legacy([Stay(three.ref, 0.0, 0.0)], [True], {"a": None}, [])]
+    )
     simulation.partition([two.name])
     simulation.run(4)
     simulation.heal()
-    simulation.run_until(lambda: any(lag.wanted.former for lag in catch_up.lags.values()), 10)
+    simulation.run_until(lambda: any(lag.wanted.moved for lag in catch_up.lags.values()), 10)
     simulation.partition([two.name])
     simulation.run(4)
     assert two.ref in catch_up.lags
@@ -328,7 +330,7 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     heir, owner = (Lag(BrokerRef(name, 1, name, "c"), log.last, 2, 0.0) for name in ("heir", "owner"))
     heir.lost([frame("t", 3)], log, 0.0)
     owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
-    heir.wanted.of({owner.broker: (0.0, 9.0)}).add("t", 0.0, 0)
+    heir.wanted.of(1, []).add("t", 0.0, 0)
     for _ in range(2):
-        heir.inherit(heir.wanted.of({owner.broker: (0.0, 9.0)}), owner.doubts, owner.place, owner.taken, 0)
+        heir.inherit(heir.wanted.of(1, []), owner.doubts, owner.place, owner.taken, 0)
     assert [body.seqs for body in heir.doubts.before] == [[3], [4]]

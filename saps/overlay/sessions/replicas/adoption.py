@@ -185,7 +185,7 @@ class Adoption:
         self._come.clear()
         for client, adopted in self.clients.items():
             adopted.complete()
-            self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, LONG_AGO, sorted(self.answered))])
+            self._sessions.migrations.heritage.answered(client, self.owner, self.answered)
             if not (self._copy.restored or self._port.lost(self.owner)):  # it is back, with what it has got meanwhile
                 adopted.claiming.offered[self.owner] = None
                 adopted.claiming.asked.discard(self.owner)
