@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from saps.overlay.missed.log import Fate, Head, MissedLog
+from saps.overlay.missed.log import Fate, Head, MissedLog, Served
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.missed import FileSegment, left, segments
 from tests import marks
@@ -50,21 +50,24 @@ def test_the_log_is_in_files_of_its_own_and_gone_when_it_is_over(tmp_path: Path)
 @pytest.mark.parametrize("torn", [False, True])
 def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) -> None:
     """Two lives before this one; the first perhaps died while it wrote."""
-    lost = BrokerRef("lost", 1, "h:1", "c")
+    lost, back = BrokerRef("lost", 1, "h:1", "c"), BrokerRef("back", 1, "h:3", "c")
     for life, first in ((1, 1), (2, 101)):
         log = MissedLog(segments(tmp_path / "s.db"))
         log.size = 1 << 20
         head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True)])
         log.head = partial(copy, head)
-        log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
-        log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
+        _, head.served = log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
+        log.tell(Fate(6.0, back, False))
+        log.tell(served := Served(6.0, back, 5.5, life))
+        head.served = [*head.served, served]
         write(log, first, first + 99)
         file = files_of(tmp_path)[-1]
         if torn and life == 1:
             file.write_bytes(file.read_bytes()[:-3])
     log = MissedLog(segments(tmp_path / "s.db"))
-    (fate,) = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
+    (fate,), served = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
     assert (fate.broker, fate.at) == (lost, -95.0)
+    assert served == [Served(-194.0, back, -194.5, 1), Served(-94.0, back, -94.5, 2)]
     there = [number for number in range(1, 201) if not (torn and number == 100)]
     assert numbers(log) == there
     assert log.damaged == torn
@@ -87,7 +90,7 @@ def test_what_an_earlier_life_has_logged_is_not_later_than_this_one(tmp_path: Pa
         log.restore(left(tmp_path / "s.db"), 1e4 + life, 1e9)
         write(log, 10 * life + 1, 10 * life + 5)
     log = MissedLog(segments(tmp_path / "s.db"))
-    (fate,) = log.restore(left(tmp_path / "s.db"), 0.0, 7.0)
+    (fate,), _ = log.restore(left(tmp_path / "s.db"), 0.0, 7.0)
     assert fate.at <= 7.0
     times = [record.at for record, _ in log.read(log.start)]
     assert max(times) == 7.0

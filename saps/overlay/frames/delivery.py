@@ -220,7 +220,7 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
     """Whether they are owed what it had missed."""
 
 
-MOST_GROUPS = 4096
+MOST_GROUPS = 1 << 16
 """Most groups of sessions that a frame names."""
 MOST_FORMER = 32
 """Most former brokers of a session that are named."""

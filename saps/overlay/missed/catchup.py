@@ -147,9 +147,11 @@ class CatchUp:
             self._publishers.seq,
             [lag.fate(lag.since, self.heirs.heard(lag.broker)) for lag in self.lags.values()],
             boot,
-            self.heirs.rounds,
+            self.heirs.served(),
         )
-        lost, self.heirs.rounds = self.log.restore(found, epoch, self._port.now, boot)
+        lost, served = self.log.restore(found, epoch, self._port.now, boot)
+        for each in served:
+            self.heirs.restore_served(each)
         for fate in lost:
             lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
             lag.restore(fate)

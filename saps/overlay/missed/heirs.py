@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -24,8 +25,8 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
-ROUNDS = 1024
-"""Most complete catch-ups that are remembered."""
+ROUNDS = 16
+"""Most complete catch-ups of a broker that are remembered."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -65,17 +66,14 @@ class Heirs:
         Later incarnations have missed nothing before that time."""
         self._begun = 0.0
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
-        self.rounds: list[Served] = []
-        """The last catch-ups that are complete, oldest first."""
+        self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
+        """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
         self._ends: dict[BrokerRef, float] = {}
         """When each broker was first lost, in seconds of the port's clock."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
-        self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
-        """By broker: when it was asked for each catch-up in `rounds` that this incarnation has seen, and its
-        `Flight.answers`."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -113,7 +111,6 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
-        self.rounds = []
         self._ends.clear()
         self._lost.clear()
         self._left.clear()
@@ -132,18 +129,30 @@ class Heirs:
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
             self._left[lag.broker] = _Left(lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines)
 
+    def restore_served(self, served: Served) -> None:
+        """Record a catch-up with an earlier incarnation of this broker."""
+        self._answers.setdefault(served.broker, []).append((served.asked, [(served.at, served.upto)]))
+
+    def served(self) -> list[Served]:
+        """Return what a later incarnation of this broker has to know of the catch-ups."""
+        return [
+            Served(answers[-1][0], broker, asked, answers[-1][1])
+            for broker, seen in self._answers.items()
+            for asked, answers in seen
+        ]
+
     def done(self, broker: BrokerRef) -> int:
         """Return the sequence number up to which a broker has everything; 0 if that is unknown."""
-        return max((each.upto for each in self.rounds if each.broker == broker), default=0)
+        return max((answers[-1][1] for _, answers in self._answers.get(broker, ())), default=0)
 
     def caught_up(self, lag: Lag) -> Served:
         """Record that a broker has everything, also for the sessions that had come to it when it was asked. Returns the
         record for a later incarnation of this broker."""
-        served = Served(self._port.now, lag.broker, lag.since, lag.passed)
-        self.rounds = [*self.rounds[1 - ROUNDS :], served]
         lag.flight.answers.append((self._port.now, lag.passed))
-        self._answers.setdefault(lag.broker, []).append((lag.since, lag.flight.answers))
-        return served
+        seen = self._answers.setdefault(lag.broker, [])
+        seen.append((lag.since, lag.flight.answers))
+        del seen[:-ROUNDS]
+        return Served(self._port.now, lag.broker, lag.since, lag.passed)
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
@@ -175,17 +184,15 @@ class Heirs:
     def _served(self, stay: Stay) -> int:
         """Return the number up to which a broker has got all that it had missed, in catch-ups for which it was asked
         when sessions were there, by the time that they left it."""
-        broker, lag = stay.broker, self._lags.get(stay.broker)
-        seen = [*self._answers.get(broker, ()), *([(lag.since, lag.flight.answers)] if lag is not None else [])]
-        found = [
-            each.upto
-            for each in self.rounds
-            if each.broker == broker and stay.came <= each.asked <= each.at <= stay.left
-        ]
+        lag, seen = self._lags.get(stay.broker), [*self._answers.get(stay.broker, ())]
+        if lag is not None:
+            seen.append((lag.since, lag.flight.answers))
+        found = 0
         for asked, answers in seen:
-            if stay.came <= asked <= stay.left:
-                found += [upto for at, upto in answers if asked <= at <= stay.left]
-        return max(found, default=0)
+            place = bisect_right(answers, (stay.left, math.inf))
+            if place and stay.came <= asked <= answers[place - 1][0]:
+                found = max(found, answers[place - 1][1])
+        return found
 
     def _stay(self, lag: Lag, former: Former) -> Stay:
         """Return when sessions came to a former broker, and left it."""

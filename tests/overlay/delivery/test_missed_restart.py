@@ -91,6 +91,29 @@ def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
     assert got == [b"before", *(b"%d" % number for number in range(4000)), b"after"]
 
 
+def test_a_restart_after_all_was_made_up_sends_nothing_again() -> None:
+    """The later life did not know who had been served: it sent all of its log again, for sessions that had moved too,
+    and those that had been adopted could not tell that they had it."""
+    simulation = Filed(2)
+    publisher, subscriber, other = simulation.build(3)
+    subscriber.subscribe("t")
+    simulation.run(2)
+    publisher.publish("t", b"before", 2)
+    simulation.partition([subscriber.name])
+    simulation.run(5)
+    for number in range(10):
+        publisher.publish("t", b"%d" % number, 2)
+    simulation.run(1)
+    simulation.heal()
+    catch_up = publisher.node.delivery.catch_up
+    simulation.run_until(lambda: len(subscriber.delivered) == 11 and not catch_up.lags, 10.0)
+    publisher = restart(simulation, publisher, other.name)
+    simulation.run_until(lambda: publisher.joined, 30.0)
+    simulation.run(20)
+    assert publisher.node.delivery.catch_up.log.earlier >= 11
+    assert publisher.node.delivery.catch_up.sending.made_up == 0
+
+
 @seeds(4)
 def test_nothing_is_lost_or_doubled_if_brokers_restart_during_a_cut(seed: int) -> None:
     """On both sides, while others publish; those that restart have no sessions, and so nothing is owed to them."""

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.simulation
 
 ALL = tuple(FAULTS)
 DEATHS = (Kind.KILL, Kind.PARTITION)
+RESTARTS = (Kind.RESTART, Kind.KILL, Kind.PARTITION, Kind.CUT, Kind.WIPE)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,7 @@ DEATHS = (Kind.KILL, Kind.PARTITION)
         (16, False, ALL),
         (46, False, ALL),
         (52, False, ALL),
+        *((seed, True, ALL) for seed in (26, 27, 54, 60)),
         quick=8,
     ),
 )
@@ -48,8 +50,14 @@ def test_a_client_that_comes_back_while_its_session_is_leaving_is_served() -> No
     Storm(22, disks=True).carry_out()
 
 
+@pytest.mark.parametrize(("seed", "disks"), kept((231, False), (232, False), (201, True), (202, True), quick=2))
+def test_orderly_restarts_in_storms_cost_nothing(seed: int, disks: bool) -> None:
+    Storm(seed, disks, RESTARTS, 4).carry_out()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("seed", range(1000, 1100))
 def test_storms_cost_nothing(seed: int, disks: bool) -> None:
     Storm(seed, disks).carry_out()
+    Storm(seed, disks, RESTARTS).carry_out()
