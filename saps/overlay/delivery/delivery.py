@@ -98,8 +98,9 @@ class Delivery:
 
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
         """Implement `saps.overlay.sessions.publications.Publications`: a broker brings them if it has said so, or was
-        known before the cut."""
-        found, known, heirs = [], self._port.first_heard, self.catch_up.heirs
+        known before the cut; and what this broker publishes, they have."""
+        known, heirs = self._port.first_heard, self.catch_up.heirs
+        found = [(self._me.name, self._me.incarnation, 0)]
         for origin in self.inbox.origins:
             start = self.inbox.starts.get(origin)
             first, _ = known.get(origin.name, (0, 0.0))  # what it publishes may come by others only
