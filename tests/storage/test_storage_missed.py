@@ -58,8 +58,8 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
         log.head = partial(copy, head)
         _, head.served = log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
         log.tell(Fate(6.0, back, False))
-        log.tell(served := Served(6.0, back, 5.5, life))
-        head.served = [*head.served, served]
+        log.tell(told := Served(6.0, back, 5.5, life))
+        head.served = [*head.served, told]
         write(log, first, first + 99)
         file = files_of(tmp_path)[-1]
         if torn and life == 1:

@@ -13,7 +13,7 @@ import pytest
 from lab import Lab
 from lab.commands import wait_until
 from saps.ofm.controller.addresses import OfmAddress
-from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, constructed, members, ofc, tables, usable
+from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, all_known, constructed, members, ofc, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -39,6 +39,7 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 async def test_publishers_use_both_links_and_each_keeps_its_order(twin: Lab) -> None:
     with ofc(twin, "--parallel-links", "select") as running:
         async with running.client() as client, members(twin) as brokers:
+            await all_known(client, twin)
             to = await constructed(client, TOPIC, brokers.values())
             everyone = list(brokers.values())
             before = twin.counters()
@@ -113,6 +114,7 @@ async def test_a_link_that_fails_costs_only_what_is_under_way_with_a_controller_
     hosts = ["c1b1", "c1b2", "c1b3", "c2b1", "c3b1", "c3b2"]
     with ofc(twin, "--parallel-links", how) as running:
         async with running.client() as client, members(twin, hosts) as brokers:
+            await all_known(client, twin)
             to = await constructed(client, TOPIC, brokers.values())
             chorus = Chorus(list(brokers.values()), to)
             excused: set[int] = set()
