@@ -71,7 +71,8 @@ def test_what_was_missed_is_made_up_by_the_next_life(alone: bool, restarts: int)
     assert not publisher.node.delivery.catch_up.lags
 
 
-def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
+def after_a_cut(missed: int) -> tuple[Filed, SimBroker, SimBroker, SimBroker]:
+    """A publisher, a subscriber that was cut off from it, and another broker; the cut is over."""
     simulation = Filed(2)
     publisher, subscriber, other = simulation.build(3)
     subscriber.subscribe("t")
@@ -79,10 +80,15 @@ def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
     publisher.publish("t", b"before", 2)
     simulation.partition([subscriber.name])
     simulation.run(5)
-    for number in range(4000):
+    for number in range(missed):
         publisher.publish("t", b"%d" % number, 2)
     simulation.run(1)
     simulation.heal()
+    return simulation, publisher, subscriber, other
+
+
+def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
+    simulation, publisher, subscriber, other = after_a_cut(4000)
     simulation.run_until(lambda: 500 < len(subscriber.delivered) < 3000, 20.0)
     publisher = restart(simulation, publisher, other.name)
     publisher.publish("t", b"after", 2)
@@ -94,17 +100,7 @@ def test_a_restart_while_it_makes_up_repeats_nothing() -> None:
 def test_a_restart_after_all_was_made_up_sends_nothing_again() -> None:
     """The later life did not know who had been served: it sent all of its log again, for sessions that had moved too,
     and those that had been adopted could not tell that they had it."""
-    simulation = Filed(2)
-    publisher, subscriber, other = simulation.build(3)
-    subscriber.subscribe("t")
-    simulation.run(2)
-    publisher.publish("t", b"before", 2)
-    simulation.partition([subscriber.name])
-    simulation.run(5)
-    for number in range(10):
-        publisher.publish("t", b"%d" % number, 2)
-    simulation.run(1)
-    simulation.heal()
+    simulation, publisher, subscriber, other = after_a_cut(10)
     catch_up = publisher.node.delivery.catch_up
     simulation.run_until(lambda: len(subscriber.delivered) == 11 and not catch_up.lags, 10.0)
     publisher = restart(simulation, publisher, other.name)
