@@ -19,7 +19,7 @@ from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import LONG_AGO, Bequest
-from saps.overlay.missed.lag import Cause, Doubts, Lag, Stay, Wanted
+from saps.overlay.missed.lag import Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -43,6 +43,10 @@ class _Left(NamedTuple):
     """`Lag.start`"""
     doubts: Doubts
     baselines: dict[str, int]
+    taken: int
+    """`Lag.taken`"""
+    back: float
+    """When it was back, in seconds of the port's clock."""
 
 
 class Heirs:
@@ -127,7 +131,9 @@ class Heirs:
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
-            self._left[lag.broker] = _Left(lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines)
+            self._left[lag.broker] = _Left(
+                lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines, lag.taken, self._port.now
+            )
 
     def restore_served(self, served: Served) -> None:
         """Record a catch-up with an earlier incarnation of this broker."""
@@ -217,13 +223,21 @@ class Heirs:
 
     def _missed_by(self, owner: BrokerRef, topic_filters: Iterable[str]) -> list[Publish]:
         """Return the publications that an owner may not have got, in order of their sequence numbers."""
-        lag, (place, taken) = self._lags.get(owner), self._missed(owner)
-        wanted = self._owed(owner, topic_filters, Wanted())
-        if lag is None:
+        lag, left, wanted = self._lags.get(owner), self._just_back(owner), Wanted()
+        doubts: Doubts | None
+        if left is not None:
+            hit("heir of a broker that is back")
+            place, taken, doubts, since = left.place, left.taken, left.doubts, self.heard(owner)
+            for topic_filter in topic_filters:
+                wanted.add(topic_filter, math.inf, left.baselines.get(topic_filter, self._log.earlier))
+        else:
+            place, taken = self._missed(owner)
+            doubts, since = None if lag is None else lag.doubts, self._since(owner, lag)
+            self._owed(owner, topic_filters, wanted)
+        if doubts is None:
             bodies, unsure = self._acknowledgements.unacknowledged(owner), set[int]()
         else:
-            bodies, unsure = list(lag.doubts.before), set(lag.doubts.seqs)
-        since = self._since(owner, lag)
+            bodies, unsure = list(doubts.before), set(doubts.seqs)
         known = {seq for body in bodies for seq in body.seqs}
         for record, _ in self._log.read(place):
             indexes = [
@@ -237,6 +251,14 @@ class Heirs:
                 bodies.append(select(record.body, indexes))
         bodies.sort(key=first_seq)
         return bodies
+
+    def _just_back(self, owner: BrokerRef) -> _Left | None:
+        """Return what an owner had missed if it is back since a short time: its sessions may have left it for the heir,
+        which took it for dead, before that came."""
+        lag, left = self._lags.get(owner), self._left.get(owner)
+        if left is None or self._port.now - left.back >= UNNOTICED or (lag is not None and lag.state is State.LOST):
+            return None
+        return left
 
     def _since(self, owner: BrokerRef, lag: Lag | None) -> float:
         """Return the earliest time at which a publication that the owner has missed can have been published, in seconds

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.missed.catchup import KEPT, LINGER
+from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.missed.lag import Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.rendezvous.publisher_registry import IDLE
@@ -95,6 +96,32 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
     assert two.ref in catch_up.lags
     told = catch_up.bodies[Inherit](Inherit(two.ref, three.ref, 1, 1, ["a"]), [])
     assert [*told] == [Bequeathed(one.name, 0)]
+
+
+@marks.expect("heir of a broker that is back")
+def test_an_heir_that_asks_late_gets_what_an_owner_had_missed_that_is_back() -> None:
+    """The owner's sessions had left it for the heir before that came: nobody got it (`make jepsen`)."""
+    simulation = Simulation(1)
+    one, two, three = simulation.build(3)
+    recorder = Recorder(simulation)
+    recorder.subscribe(two, "a")
+    simulation.run(2)
+    recorder.publish(one, "a", 1)
+    simulation.run(1)
+    simulation.partition([two.name])
+    recorder.publish(one, "a", 1)
+    simulation.run(4)
+    for _ in range(5):
+        recorder.publish(one, "a", 2)
+    simulation.heal()
+    catch_up = one.node.delivery.catch_up
+    simulation.run_until(lambda: len(two.delivered) == 7 and not catch_up.lags, 10)
+    heir = Inherit(two.ref, three.ref, 1, 1, ["a"])
+    (told,) = catch_up.bodies[Inherit](heir, [])
+    assert isinstance(told, Bequeathed)
+    assert told.frames
+    simulation.run(UNNOTICED)
+    assert [*catch_up.bodies[Inherit](heir, [])] == [Bequeathed(one.name, 0)]
 
 
 def cut(rng: random.Random, simulation: Simulation) -> Callable[[], None]:
