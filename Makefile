@@ -54,7 +54,7 @@ lab-demo: setup ## Run it on Open vSwitch switches (root): by ALM, ALM-LA and OF
 examples: setup ## Run five smaller applications, one after the other; about 2 minutes.
 	@for name in air_quality traffic_lights parking social_feed replay; do $(BIN)/python -m examples.$$name $(ARGS); done
 
-test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well: about 16 minutes on two processors.
+test: setup ## Run all tests, those of MQTT against a mesh of three brokers as well: about 9 minutes on two processors.
 	@$(PYTEST) $(ARGS) $(NONE_IS_FINE)
 	@$(ON_A_MESH)
 
@@ -70,7 +70,7 @@ slow: setup ## Run all others.
 	@$(PYTEST) -m "$(SLOW)" $(ARGS) $(NONE_IS_FINE)
 	@$(ON_A_MESH)
 
-check: ready ## Check format, lint and types, and run the fast tests beside it: about 3 minutes on two processors.
+check: ready ## Check format, lint and types, and run the fast tests beside it: about 2 minutes on two processors.
 	@$(MAKE) --jobs 2 lint fast
 
 lint: ready ## Check format, lint and types only.
