@@ -56,6 +56,11 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     """When an earlier incarnation of the broker was over, in seconds of this broker's clock: the lost one has missed
     nothing from before. -inf: none is known of."""
 
+    def shift(self, seconds: float) -> None:
+        """Count the times by a clock that is so much behind."""
+        self.at += seconds
+        self.heard += seconds
+
 
 class Served(msgspec.Struct, array_like=True, tag=4):
     """Says that a broker has got all that it had missed."""
@@ -67,6 +72,11 @@ class Served(msgspec.Struct, array_like=True, tag=4):
     """When it was asked what it wants, in seconds of this broker's clock."""
     upto: int
     """Sequence number of the last publication before that."""
+
+    def shift(self, seconds: float) -> None:
+        """As `Fate.shift`."""
+        self.at += seconds
+        self.asked += seconds
 
 
 class Head(msgspec.Struct, array_like=True, tag=2):
@@ -360,23 +370,18 @@ class MissedLog:
                 self.first = self.first or item.last + 1
                 fates.clear()
                 fates |= {fate.broker: fate for fate in item.fates}
-                for fate in item.fates:
-                    fate.at += part.shift
-                    fate.heard += part.shift
                 served[:] = item.served
-                for each in served:
-                    each.at += part.shift
-                    each.asked += part.shift
+                changes: list[Fate | Served] = [*item.fates, *item.served]
+                for each in changes:
+                    each.shift(part.shift)
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
                 fates[item.broker] = item
-                item.at += part.shift
-                item.heard += part.shift
+                item.shift(part.shift)
             elif isinstance(item, Served):
                 served.append(item)
-                item.at += part.shift
-                item.asked += part.shift
+                item.shift(part.shift)
             else:
                 self._count(part, item.at, item.body, item.sent)
             part.at = max(part.at, part.shift if isinstance(item, Head) else item.at)

@@ -33,6 +33,8 @@ class _Part(NamedTuple):
     """Publications of one record that were missed by the same."""
 
     body: Publish
+    incarnation: BrokerRef | None
+    """`MadeUp.origin`"""
     here: bool
     """`MadeUp.here`"""
     sent: bool
@@ -148,7 +150,10 @@ class Sending:
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            parts += [_Part(body, True, False, (*lag.wanted.moved,)) for body in before_log]
+            groups = (*lag.wanted.moved,)
+            parts += [
+                _Part(body, self._log.incarnation_of(first_seq(body)), True, False, groups) for body in before_log
+            ]
             count = sum(len(body.which) for body in before_log)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
@@ -165,7 +170,7 @@ class Sending:
             frames = lag.flight.frames
             if not frames:
                 lag.progress = now
-            for (incarnation, here, sent, missed_by), alike in groupby(parts, key=self._kind):
+            for (incarnation, here, sent, missed_by), alike in groupby(parts, key=lambda part: part[1:]):
                 lag.serial += 1
                 bodies = together(part.body for part in alike)
                 frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by])
@@ -175,15 +180,12 @@ class Sending:
             self.made_up += count
         return count
 
-    def _kind(self, part: _Part) -> tuple[BrokerRef | None, bool, bool, tuple[int, ...]]:
-        """Return what the publications of one frame have in common."""
-        return self._log.incarnation_of(first_seq(part.body)), part.here, part.sent, part.missed_by
-
     def _wanted_of(self, lag: Lag, record: Record) -> Iterator[_Part]:
         """Yield the publications of a record that the broker has missed, by whom they are for. Hands those for shared
         subscriptions to the groups."""
         body, broker, wanted = record.body, lag.broker, lag.wanted
-        origin = self._log.incarnation_of(first_seq(body)) or self._port.me
+        incarnation = self._log.incarnation_of(first_seq(body))
+        origin = incarnation or self._port.me
         sent = [self._log.went_to(each) for each in record.sent]
         news = [broker not in each for each in sent]
         allowed = [bool(self._publishers.permitted(part.topic, [broker])) for part in body.parts]
@@ -201,7 +203,7 @@ class Sending:
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
-        yield from (_Part(select(body, indexes), *kind) for kind, indexes in found.items())
+        yield from (_Part(select(body, indexes), incarnation, *kind) for kind, indexes in found.items())
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
         """Hand a publication to a group whose members were all beyond the cut when it was published."""

@@ -43,13 +43,10 @@ class Legacy(NamedTuple):
 class _Left(NamedTuple):
     """A session that has left a broker."""
 
-    owner: BrokerRef
-    at: float
-    """When, in seconds of the port's clock; long ago if it was taken for dead."""
+    stay: Stay
+    """At that broker: from long ago if the session began there, until long ago if the broker was taken for dead."""
     answered: frozenset[str]
     """`Heirloom.answered`"""
-    came: float
-    """When the session came to it, in seconds of the port's clock; long ago if it began there."""
 
 
 class Heritage:
@@ -83,7 +80,7 @@ class Heritage:
             self._looked = now
             self._left = {key: came for key, came in self._left.items() if came[0] >= now - self._kept}
         found = [
-            _Left(each.owner, told - each.age, frozenset(each.answered), told - each.came)
+            _Left(Stay(each.owner, told - each.came, told - each.age), frozenset(each.answered))
             for each in heirlooms
             if (each.age if each.age < LONG_AGO / 2 else each.age - LONG_AGO) <= self._kept
         ]
@@ -93,7 +90,7 @@ class Heritage:
     def answered(self, client: str, owner: BrokerRef, names: Iterable[str]) -> None:
         """Note the brokers that have sent what the former broker of a client's session, adopted here, had missed."""
         _, left = self._left.get((client, self._birth(client)), (0.0, []))
-        left[:] = [each._replace(answered=frozenset(names)) if each.owner == owner else each for each in left]
+        left[:] = [each._replace(answered=frozenset(names)) if each.stay.broker == owner else each for each in left]
 
     @property
     def _kept(self) -> float:
@@ -104,7 +101,7 @@ class Heritage:
         """Return the former brokers of a client's session here, this broker included, the first one first."""
         now, me = self._port.now, self._port.me
         came, left = self._left.get((client, self._birth(client)), (now - LONG_AGO, []))
-        found = [Heirloom(each.owner, now - each.at, sorted(each.answered), now - each.came) for each in left]
+        found = [Heirloom(stay.broker, now - stay.left, sorted(answered), now - stay.came) for stay, answered in left]
         return [*found, Heirloom(me, 0.0, came=now - came)]
 
     def _birth(self, client: str) -> int:
@@ -126,8 +123,7 @@ class Heritage:
             filters = dict.fromkeys(self._filters(client, birth))
             owed = [*(asking.name not in each.answered for each in left), False]
             if filters and any(owed):
-                stays = [Stay(each.owner, each.came, each.at) for each in left]
-                stays.append(Stay(self._port.me, came, self._port.now))
+                stays = [*(each.stay for each in left), Stay(self._port.me, came, self._port.now)]
                 key = tuple(zip((stay.broker for stay in stays), owed, strict=True))
                 legacy = found.setdefault(key, Legacy(stays, owed, {}, []))
                 legacy.stays[:] = map(Stay.common, legacy.stays, stays)

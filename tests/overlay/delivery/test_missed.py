@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
-from saps.overlay.missed.catchup import KEPT, LINGER
+from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.missed.lag import Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
@@ -65,11 +65,11 @@ def lost(recorder: Recorder) -> list[bytes]:
     return found
 
 
-def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had adopted sessions between two absences, and was lost again as it said so: its heir was sent what it had
-    missed, and got, the first time."""
+def served_after_a_cut() -> tuple[Simulation, list[SimBroker], CatchUp]:
+    """Three brokers, the second of which has got what the first one published while they were cut off, and the catch-up
+    of the first one."""
     simulation = Simulation(1)
-    one, two, three = simulation.build(3)
+    brokers = one, two, _ = simulation.build(3)
     recorder = Recorder(simulation)
     recorder.subscribe(two, "a")
     simulation.run(2)
@@ -81,6 +81,13 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
         recorder.publish(one, "a", 2)
     simulation.heal()
     simulation.run_until(lambda: len(two.delivered) == 6 and not catch_up.lags, 10)
+    return simulation, brokers, catch_up
+
+
+def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had adopted sessions between two absences, and was lost again as it said so: its heir was sent what it had
+    missed, and got, the first time."""
+    simulation, (one, two, three), catch_up = served_after_a_cut()
     simulation.crash(three.name)
     simulation.run(6)
     heritage = two.node.sessions.migrations.heritage
@@ -101,21 +108,7 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
 @marks.expect("heir of a broker that is back")
 def test_an_heir_that_asks_late_gets_what_an_owner_had_missed_that_is_back() -> None:
     """The owner's sessions had left it for the heir before that came: nobody got it (`make jepsen`)."""
-    simulation = Simulation(1)
-    one, two, three = simulation.build(3)
-    recorder = Recorder(simulation)
-    recorder.subscribe(two, "a")
-    simulation.run(2)
-    recorder.publish(one, "a", 1)
-    simulation.run(1)
-    simulation.partition([two.name])
-    recorder.publish(one, "a", 1)
-    simulation.run(4)
-    for _ in range(5):
-        recorder.publish(one, "a", 2)
-    simulation.heal()
-    catch_up = one.node.delivery.catch_up
-    simulation.run_until(lambda: len(two.delivered) == 7 and not catch_up.lags, 10)
+    simulation, (one, two, three), catch_up = served_after_a_cut()
     heir = Inherit(two.ref, three.ref, 1, 1, ["a"])
     (told,) = catch_up.bodies[Inherit](heir, [])
     assert isinstance(told, Bequeathed)
