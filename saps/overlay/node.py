@@ -24,7 +24,7 @@ from saps.overlay.membership.clocks import COMPARE, Clocks
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.membership.leave import Leaving
 from saps.overlay.membership.members import Tell
-from saps.overlay.membership.peers import Peers
+from saps.overlay.membership.peers import TELL_CUT_OFF, Peers
 from saps.overlay.mesh import OverlayMesh
 from saps.overlay.node_port import Driver, NodePort
 from saps.overlay.rendezvous.designer import DesignSettings
@@ -182,6 +182,7 @@ class OverlayNode:
         yield LOOK, self.wills.look
         yield CONFIRM, self.replicas.confirm
         yield RING_PROBE * heartbeat, self.rejoin.ring_probe.call
+        yield TELL_CUT_OFF, lambda: self.peers.tell_cut_off(self.graph.linked_brokers())
         yield COMPARE, self.clocks.compare
         if (designer := self.rendezvous.designer) is not None:
             yield designer.settings.interval, designer.tick
@@ -239,6 +240,7 @@ class OverlayNode:
     def session_started(self, sender: BrokerRef) -> None:
         """Handle the start of a new link session from a broker. Call this before its first frame is handed in."""
         self.delivery.session_started(sender)
+        self.peers.tell_cut_off([sender])
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be opened."""

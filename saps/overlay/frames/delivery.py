@@ -224,6 +224,8 @@ MOST_GROUPS = 1 << 16
 """Most groups of sessions that a frame names."""
 MOST_FORMER = 32
 """Most former brokers of a session that are named."""
+MOST_CUT_OFF = 64
+"""Most brokers that are named as cut off: a log for one is a log for all."""
 
 
 class WantedFilters(Frame, tag=91):
@@ -263,3 +265,9 @@ class Caught(Frame, tag=93):
 
     round: Number
     serial: Number
+
+
+class CutOff(Frame, tag=94):
+    """Some of the brokers that are cut off from me: log if you have never heard one of them, for you joined later."""
+
+    names: Annotated[list[str], Meta(max_length=MOST_CUT_OFF)]

@@ -9,6 +9,7 @@ from saps.overlay.frames.calls import Broadcast, Gathered, Gone, Locate
 from saps.overlay.frames.delivery import (
     Ack,
     Caught,
+    CutOff,
     DefineBroker,
     DefineSlice,
     Enlist,
@@ -132,6 +133,7 @@ AnyFrame = (
     | WantedFilters
     | MadeUp
     | Caught
+    | CutOff
     | Tell
     | Told
 )

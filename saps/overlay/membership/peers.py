@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from saps.overlay.delivery.delivery import Delivery
+from saps.overlay.frames.delivery import CutOff
 from saps.overlay.frames.ring import Leave, LeaveAck
 from saps.overlay.membership.leave import Leaving
 from saps.overlay.node_port import Driver, NodePort
@@ -15,6 +18,9 @@ from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.replicas.holders import Replicas
 from saps.overlay.sessions.sessions import Sessions
 from saps.overlay.wills import Wills
+
+TELL_CUT_OFF = 10.0
+"""Seconds until the linked brokers are told again who is cut off: less than a log lasts that nobody needs."""
 
 
 class Peers:
@@ -81,6 +87,12 @@ class Peers:
         """Check the brokers that this one depends on, once in a heartbeat."""
         needed = self._graph.neighbours() | self._delivery.awaited() | self._wills.watched()
         self._port.watch(needed | self._sessions.migrations.awaited() | self._replicas.watched())
+
+    def tell_cut_off(self, brokers: Iterable[BrokerRef]) -> None:
+        """Tell these brokers which others are cut off: those that have joined since then do not know of them."""
+        if names := self._delivery.catch_up.cut_off:
+            for broker in brokers:
+                self._port.send(broker, CutOff(names))
 
     def back(self, was: BrokerRef, broker: BrokerRef) -> None:
         """Handle a broker that was declared dead as `was` and is heard again."""

@@ -29,7 +29,7 @@ from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
-from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
+from saps.overlay.frames.delivery import MOST_CUT_OFF, Caught, CutOff, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
@@ -100,6 +100,7 @@ class CatchUp:
             WantedFilters: self._on_wanted_filters,
             MadeUp: self.returned.on_made_up,
             Caught: self.sending.on_caught,
+            CutOff: self._on_cut_off,
         }
 
     @property
@@ -174,6 +175,17 @@ class CatchUp:
             for lag in list(self.lags.values()):
                 self._ask(lag)
             self.rejoined()
+
+    @property
+    def cut_off(self) -> list[str]:
+        """The names of brokers that are cut off from here, at most `MOST_CUT_OFF`."""
+        lost = (lag.broker for lag in self.lags.values() if lag.state is State.LOST)
+        return [each.name for each in lost if not self.heirs.has_successor(each)][:MOST_CUT_OFF]
+
+    def _on_cut_off(self, sender: BrokerRef, frame: CutOff) -> None:
+        if {*frame.names} - self._port.first_heard.keys() - {self._port.me.name}:
+            hit("log for brokers that were cut off before this one joined")
+            self._begin_log()
 
     def _drop(self, lag: Lag) -> None:
         """End the catch-up of a broker: it gets nothing more from the log."""

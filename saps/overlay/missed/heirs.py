@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from saps.marks import hit
@@ -163,7 +163,7 @@ class Heirs:
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
         because their clients have moved: the broker inherits what their former brokers have missed."""
-        stays = [self._stay(lag, each) for each in frame.former]
+        stays = [self._stay(lag, *each) for each in pairwise([*frame.former, frame.former[-1]])]
         for former in frame.former:
             if former.owed and former.broker.name != self._port.me.name:
                 self._inherits(lag, frame, former, stays)
@@ -200,12 +200,14 @@ class Heirs:
                 found = max(found, answers[place - 1][1])
         return found
 
-    def _stay(self, lag: Lag, former: Former) -> Stay:
-        """Return when sessions came to a former broker, and left it."""
+    def _stay(self, lag: Lag, former: Former, heir: Former) -> Stay:
+        """Return when sessions came to a former broker, and left it for `heir`."""
         came, gone = lag.since - former.came, lag.since - former.age
         if former.age >= LONG_AGO / 2:  # it was taken for dead
             gone = self._ends.get(former.broker, -math.inf)
-            if former.broker.name == self._port.me.name and former.broker != self._port.me:
+            if former.broker == self._port.me:
+                gone = min(lag.since - heir.came, self._ends.get(heir.broker, math.inf)) - UNNOTICED
+            elif former.broker.name == self._port.me.name:
                 gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
         return Stay(former.broker, came, gone)
 

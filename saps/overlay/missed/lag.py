@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -180,6 +180,8 @@ class Lag:
         self.answered = 0
         """Sequence number up to which the broker's answers (`Caught`) reach."""
         self.doubts = Doubts()
+        self.inherited: set[int] = set()
+        """The numbers of those doubts that are not about the broker, but about sessions that have come to it."""
         self.cause = Cause.NEW
         self.round = 0
         self.wanted = Wanted()
@@ -204,13 +206,14 @@ class Lag:
         """Return the number above which the broker is to wait for publications, if live ones begin above `seq`."""
         return seq if self.cause is Cause.NEW else min(seq, self.start)
 
-    def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
+    def lost(self, bodies: Sequence[Publish], log: MissedLog, now: float) -> None:
         """Mark the broker as lost. `bodies` are the publications that it may not have got."""
         self.state, self.since = State.LOST, now
         if self.cause is Cause.NEW:
             self.cause = Cause.CUT_OFF
         self.doubts.remove(self.answered)
         self.doubts.add(bodies, log.first)
+        self.inherited.difference_update(seq for body in bodies for seq in body.seqs)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
@@ -247,6 +250,7 @@ class Lag:
             fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq > served and seq not in known}
             seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}
             self.doubts.seqs |= seqs
+            self.inherited |= seqs.keys()
             for body in doubts.before:
                 if indexes := [index for index, seq in enumerate(body.seqs) if seq in seqs]:
                     self.doubts.before.append(select(body, indexes))

@@ -151,9 +151,9 @@ class Sending:
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
             groups = (*lag.wanted.moved,)
-            parts += [
-                _Part(body, self._log.incarnation_of(first_seq(body)), True, False, groups) for body in before_log
-            ]
+            for body in before_log:
+                here = first_seq(body) not in lag.inherited
+                parts.append(_Part(body, self._log.incarnation_of(first_seq(body)), here, False, groups))
             count = sum(len(body.which) for body in before_log)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
@@ -195,7 +195,7 @@ class Sending:
             here = news_here and allowed[number] and wanted.wants(topic, record.at, seq)
             missed_by: tuple[int, ...] = ()
             if seq in lag.doubts.seqs:
-                here, missed_by = True, wanted.doubted(topic, record.at, seq, origin)
+                here, missed_by = here or seq not in lag.inherited, wanted.doubted(topic, record.at, seq, origin)
             elif allowed[number]:
                 missed_by = wanted.missed(topic, record.at, seq, origin, sent[number])
             if here or missed_by:

@@ -300,6 +300,29 @@ def test_what_begins_during_a_cut_is_made_up(case: str) -> None:
     assert got == [b"missed", b"after"]
 
 
+@marks.expect("log for brokers that were cut off before this one joined")
+def test_a_broker_that_joins_during_a_cut_logs_for_those_beyond() -> None:
+    """It had not met them, and kept nothing for them (`make jepsen`: a disk wiped at the beginning of a cut)."""
+    simulation = Simulation(1)
+    contact, subscriber = simulation.build(2)
+    subscriber.subscribe("t")
+    simulation.run(2)
+    simulation.partition([contact.name, "newcomer"])
+    simulation.run(5)
+    newcomer = simulation.add("newcomer", "c0", contact.name)
+    simulation.run(2)
+    newcomer.publish("t", b"soon", 1)
+    simulation.run(LINGER + 10)
+    newcomer.publish("t", b"missed", 1)
+    simulation.run(5)
+    simulation.heal()
+    simulation.run(20)
+    newcomer.publish("t", b"after", 1)
+    simulation.run(LINGER + 10)
+    assert [message.payload for _, message in subscriber.delivered] == [b"soon", b"missed", b"after"]
+    assert not newcomer.node.delivery.catch_up.log.active
+
+
 def test_a_machine_that_slept_gets_all_that_its_filters_have_missed() -> None:
     """Its monotonic clock stood still meanwhile: its filters are older than it says."""
     simulation = Simulation(1)
@@ -342,6 +365,32 @@ def test_what_is_held_for_a_gap_is_not_acknowledged() -> None:
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [DOUBTED]
     inbox.accept(origin, frame("t", last + 2, last, b"gap"))
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [1]
+
+
+def test_what_a_former_broker_may_lack_is_for_the_sessions_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the broker that has them now got it before it restarted, and got it again (`make chaos`)."""
+    simulation = Simulation(1)
+    one, two, three = simulation.build(3)
+    for broker in (two, three):
+        broker.subscribe("t")
+    simulation.run(2)
+    one.publish("t", b"had", 1)
+    simulation.run(1)
+    simulation.partition([two.name])
+    one.publish("t", b"in doubt", 1)
+    simulation.run(5)
+    one.publish("t", b"missed", 1)
+    simulation.run(1)
+    simulation.crash(three.name)
+    simulation.run(1)
+    again = simulation.add(three.name, "c0", one.name)
+    moved = Legacy([Stay(two.ref, 0.0, simulation.now)], [True], {"t": None}, [])
+    monkeypatch.setattr(again.node.sessions.migrations.heritage, "legacies", lambda asking: [moved])
+    again.subscribe("t")
+    asked = one.node.delivery.catch_up
+    simulation.run_until(lambda: any(lag.doubts.seqs and lag.wanted.moved for lag in asked.lags.values()), 10)
+    simulation.run(5)
+    assert not again.delivered
 
 
 def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:

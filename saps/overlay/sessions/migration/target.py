@@ -381,6 +381,8 @@ class MigrationTarget:
             waiting = False
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
+        heirlooms = self._heirlooms.pop(serial, ([], False, self._port.now))
+        self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)  # what was missed comes from now on
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
@@ -412,8 +414,6 @@ class MigrationTarget:
         if transfer.branch:
             self.merged += 1
         elif transfer.source is not None:
-            heirlooms = self._heirlooms.pop(transfer.serial, ([], False, self._port.now))
-            self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)
             logger.info("the session of %r has come from %s", transfer.claiming.client, transfer.source.name)
         if (transfer.sources or transfer.claiming.beside()) and self._host.birth(transfer.claiming.client):
             # their branches come first
