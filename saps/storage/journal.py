@@ -37,6 +37,9 @@ class Table(StrEnum):
     """(serial, session, packet identifier): a QoS 2 delivery after PUBREC and before PUBCOMP"""
     INCOMING = "incoming"
     """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
+    HAD = "had"
+    """(session, publications): those that a session had before it came here, as `saps.storage.saved.grouped` has
+    them"""
     RETAINED = "retained"
     """(topic, record)"""
     HELD = "held"

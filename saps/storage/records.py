@@ -32,6 +32,7 @@ KINDS = {
     Table.COPIES: Kind(("serial",), ("session", "message", "packet", "form")),
     Table.RELEASES: Kind(("serial",), ("session", "packet")),
     Table.INCOMING: Kind(("session", "packet"), ("reached",)),
+    Table.HAD: Kind(("session",), ("publications",)),
     Table.RETAINED: Kind(("topic",), ("record",)),
     Table.HELD: Kind(("owner", "name"), ("content",)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -66,13 +67,30 @@ class SavedSession(msgspec.Struct):
     incoming: dict[int, int] = {}
     """Subscribers reached, by packet identifier of each QoS 2 publication before PUBREL."""
     had: dict[Origin, None] = {}
-    """Origins of the publications that the session has received recently, as far as known."""
+    """Origins of the publications that the session has received recently, as far as known, oldest first."""
 
     @property
     def row(self) -> Row:
         """The session's row in `Table.SESSIONS`."""
         will = self.will, self.will_delay, self.will_due
         return (self.number, self.client_id, self.user, self.expiry, self.ends, *will, self.birth)
+
+
+Grouped = list[tuple[str, int, list[int]]]
+"""Origins of publications: broker, incarnation, and sequence numbers."""
+
+
+def grouped(origins: Iterable[Origin]) -> Grouped:
+    """Return the origins by incarnation, in the order of the first one of each."""
+    incarnations: dict[tuple[str, int], list[int]] = {}
+    for broker, incarnation, seq in origins:
+        incarnations.setdefault((broker, incarnation), []).append(seq)
+    return [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
+
+
+def origins_of(groups: Iterable[tuple[str, int, list[int]]]) -> list[Origin]:
+    """Return the origins of which `grouped` has made these groups."""
+    return [Origin(broker, incarnation, seq) for broker, incarnation, seqs in groups for seq in seqs]
 
 
 class Saved(msgspec.Struct):
@@ -139,4 +157,6 @@ class Saved(msgspec.Struct):
                 rows[Table.RELEASES][serial] = (serial, number, packet_id)
             for packet_id, reached in session.incoming.items():
                 rows[Table.INCOMING][number, packet_id] = (number, packet_id, reached)
+            if session.had:
+                rows[Table.HAD][number] = (number, grouped(session.had))
         return rows

@@ -86,3 +86,5 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     no_releases: list[Number] = []
     no_incoming: list[tuple[Number, PacketId]] = []
     """Session and packet identifier of incoming publications that are released."""
+    had: list[tuple[Number, list[tuple[str, Number, list[Number]]]]] = []
+    """Session, and the publications that it had before it came to the owner: broker, incarnation, sequence numbers."""

@@ -13,7 +13,7 @@ from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table
 from saps.storage.records import SEEDS, State, intact, key_of
-from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
+from saps.storage.saved import Grouped, Saved, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
 
 CHANGED = "its checksum is wrong"
 UNREADABLE = "its content cannot be decoded"
@@ -53,6 +53,7 @@ class Reader:
             (Table.COPIES, self._copy),
             (Table.RELEASES, self._release),
             (Table.INCOMING, self._incoming),
+            (Table.HAD, self._had),
             (Table.RETAINED, self._retained),
             (Table.HELD, self._held),
         ):
@@ -119,6 +120,9 @@ class Reader:
 
     def _incoming(self, row: Row) -> None:
         self._of(row[0]).incoming[row[1]] = row[2]
+
+    def _had(self, row: Row) -> None:
+        self._of(row[0]).had = dict.fromkeys(origins_of(_decode(row[1], type=Grouped)))
 
     def _retained(self, row: Row) -> None:
         self.saved.retained[row[0]] = row[1]

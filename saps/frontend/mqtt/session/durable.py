@@ -23,7 +23,7 @@ from saps.local.subscriptions import Target
 from saps.marks import hit
 from saps.messages import Subscription
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.saved import SavedCopy, SavedSession
+from saps.storage.saved import Grouped, SavedCopy, SavedSession, grouped
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
@@ -137,6 +137,8 @@ class DurableSession(Session):
         recent = self._copies.recent
         if room := RECENT - len(recent):
             recent.extendleft(reversed([*had][-room:]))
+        if self.stored:
+            self._keep_had()
 
     def came(self, origins: Iterable[Origin]) -> None:
         """Drop copies of these publications for `MADE_UP` seconds, as another broker's session has brought them."""
@@ -166,6 +168,16 @@ class DurableSession(Session):
         for book in (self.window.inflight, self.queue, self.incoming):
             if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
+        if had := self._had_elsewhere():
+            yield Table.HAD, number, (number, had)
+
+    def _keep_had(self) -> None:
+        if had := self._had_elsewhere():
+            self._journal.put(Table.HAD, self.number, (self.number, had))
+
+    def _had_elsewhere(self) -> Grouped:
+        """Return the remembered publications that the session had before it came here."""
+        return grouped(each for each in self._copies.recent if isinstance(each, Origin))
 
     def _open_books(self) -> None:
         assert not self.window.inflight, "a session that was not to last is over by now"
@@ -173,10 +185,12 @@ class DurableSession(Session):
         self.queue.store(self._copies)
         self.window.inflight = JournaledInflight(self._copies)
         self.incoming = JournaledIncoming(self._copies)
+        self._keep_had()
 
     def _forget(self) -> None:
         """Delete the session from the journal; it goes on in memory."""
         self.stored = False
+        self._journal.drop(Table.HAD, self.number)
         for topic_filter in self.subscriptions:
             self._journal.drop(Table.SUBSCRIPTIONS, (self.number, topic_filter))
         inflight, incoming = dict(self.window.inflight), dict(self.incoming or ())
@@ -228,6 +242,7 @@ class DurableSession(Session):
             self.will = LastWill(saved.will, saved.will_delay, due)
         if not saved.expiry:
             return
+        self._copies.recent.extend(saved.had)
         self._open_books()
         for subscription in saved.subscriptions:
             SubscriberAgent.subscribe(self, subscription)

@@ -19,7 +19,7 @@ from saps.local.batch import UNNUMBERED, Batch, Form, Origin
 from saps.local.subscriptions import Target
 from saps.messages import Message, Subscription
 from saps.storage.journal import Stored
-from saps.storage.saved import SavedMessage, SavedSession
+from saps.storage.saved import Grouped, SavedMessage, SavedSession, grouped, origins_of
 from saps.topics import subscription_fault, topic_fault
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     items: list[Item] = []
     incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
     """By packet identifier of an unreleased QoS 2 publication: the number of subscribers it reached."""
-    had: list[tuple[str, int, list[int]]] = []
-    """The last publications of the session, delivered or not: broker, incarnation, sequence numbers."""
-    pending: list[tuple[str, int, list[int]]] | None = None
+    had: Grouped = []
+    """The last publications of the session, delivered or not."""
+    pending: Grouped | None = None
     """Unacknowledged publications of `had` that are not among the items; None: unknown."""
 
 
@@ -92,30 +92,18 @@ def packed(
     """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
     `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first = Part(None, [], [], incoming, _by_incarnation(had), None if pending is None else _by_incarnation(pending))
+    first = Part(None, [], [], incoming, grouped(had), None if pending is None else grouped(pending))
     return [_encode(part) for part in (first, *parts)]
-
-
-def _by_incarnation(origins: Iterable[Origin]) -> list[tuple[str, int, list[int]]]:
-    incarnations: dict[tuple[str, int], list[int]] = {}
-    for broker, incarnation, seq in origins:
-        incarnations.setdefault((broker, incarnation), []).append(seq)
-    return [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
 
 
 def had_of(parts: Iterable[Part]) -> list[Origin]:
     """Return the last publications of the session, delivered or not (`Part.had`)."""
-    return [Origin(name, incarnation, seq) for part in parts for name, incarnation, seqs in part.had for seq in seqs]
+    return [origin for part in parts for origin in origins_of(part.had)]
 
 
 def acknowledged_of(parts: list[Part]) -> set[Origin]:
     """Return the publications of `had` that the client has acknowledged or will never get; empty if unknown."""
-    pending = {
-        Origin(name, incarnation, seq)
-        for part in parts
-        for name, incarnation, seqs in part.pending or ()
-        for seq in seqs
-    }
+    pending = {origin for part in parts for origin in origins_of(part.pending or ())}
     pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
     known = any(part.pending is not None for part in parts)
     return {*had_of(parts)} - pending if known else set()

@@ -382,7 +382,9 @@ class MigrationTarget:
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
         heirlooms = self._heirlooms.pop(serial, ([], False, self._port.now))
-        self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)  # what was missed comes from now on
+        self._sessions.migrations.heritage.add(
+            transfer.claiming.client, *heirlooms
+        )  # what was missed comes from now on
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:

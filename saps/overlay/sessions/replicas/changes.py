@@ -34,6 +34,8 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
     changes = Changes()
     for table, rows in batch.items():
         gone = _GONE.get(table)
+        if table is Table.HAD:  # the session's own removal removes it
+            changes.had.extend(row for row in rows.values() if row is not None)
         if gone is None:
             continue
         for key, row in rows.items():
@@ -49,14 +51,14 @@ def snapshot(sessions: Iterable[Iterable[Change]], stamp: Stamp) -> Snapshot:
 
     Each session is read in one go when it is asked for; until the next one is, the owner may go on and commit. A
     message of several sessions is in the parts of the first one: it still exists when a later session has it."""
-    had: set[Any] = set()
+    seen: set[Any] = set()
     parts, size, count = [Changes()], 0, 0
     for rows in sessions:
         for table, key, row in rows:
             if table is Table.MESSAGES:
-                if key in had:
+                if key in seen:
                     continue
-                had.add(key)
+                seen.add(key)
                 size += len(row[1].payload)
             if count >= ROWS or size >= PART:
                 parts.append(Changes())
@@ -80,7 +82,7 @@ def urgent(changes: Changes) -> bool:
 
 def some(changes: Changes) -> bool:
     """Return whether there are any changes."""
-    return urgent(changes) or bool(changes.no_messages or changes.no_copies)
+    return urgent(changes) or bool(changes.no_messages or changes.no_copies or changes.had)
 
 
 def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:
@@ -102,5 +104,7 @@ def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:
         changes.copies.append(copy)
     elif table is Table.RELEASES:
         changes.releases.append(row)
+    elif table is Table.HAD:
+        changes.had.append(row)
     else:
         changes.incoming.append(row)

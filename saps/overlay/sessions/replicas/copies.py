@@ -11,7 +11,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
-from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
+from saps.storage.saved import Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
 
 RECENT = 1024
 """Number of messages per session whose origins are remembered, as a guard against duplicates."""
@@ -39,6 +39,7 @@ class Copy:
         self.copies: dict[int, QueuedCopy] = {}
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
+        self.had: dict[int, Grouped] = {}
         self._recent: dict[int, OrderedDict[Origin, None]] = {}
 
     @property
@@ -71,6 +72,7 @@ class Copy:
             self.releases[serial] = number, packet_id
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
+        self.had.update(changes.had)
         self._remove(changes)
 
     def everything(self) -> Changes:
@@ -85,7 +87,7 @@ class Copy:
         return Changes(
             [*self.sessions.values()], subscriptions, [*self.messages.values()], [*self.copies.values()],
             [(serial, *release) for serial, release in self.releases.items()],
-            [(*key, reached) for key, reached in self.incoming.items()],
+            [(*key, reached) for key, reached in self.incoming.items()], had=[*self.had.items()],
         )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
@@ -93,6 +95,7 @@ class Copy:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
             self._recent.pop(number, None)
+            self.had.pop(number, None)
         for number, topic_filter in changes.no_subscriptions:
             self.subscriptions.get(number, {}).pop(topic_filter, None)
         for number in changes.no_messages:
@@ -120,7 +123,8 @@ class Copy:
         found = {
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
-                [*self.subscriptions.get(number, {}).values()], had=dict(self._recent.get(number, ())),
+                [*self.subscriptions.get(number, {}).values()],
+                had=dict.fromkeys([*origins_of(self.had.get(number, ())), *self._recent.get(number, ())]),
             )
             for number, each in self.sessions.items()
         }  # fmt: skip

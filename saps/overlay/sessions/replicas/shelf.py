@@ -15,6 +15,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
+from saps.storage.saved import Grouped
 
 INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
@@ -108,11 +109,13 @@ def _added(changes: Changes) -> Iterator[Row]:
         yield f"r{release[0]}", release
     for incoming in changes.incoming:
         yield f"i{incoming[0]} {incoming[1]}", incoming
+    for had in changes.had:
+        yield f"h{had[0]}", had
 
 
 def _removed(copy: Copy, changes: Changes) -> Iterator[str]:
     for number in changes.no_sessions:
-        yield f"s{number}"
+        yield from (f"s{number}", f"h{number}")
         yield from (f"f{number} {topic_filter}" for topic_filter in copy.subscriptions.get(number, ()))
     for number, topic_filter in changes.no_subscriptions:
         yield f"f{number} {topic_filter}"
@@ -135,7 +138,7 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
     copy.apply(
         Changes(
             of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
-            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]),
+            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
         )
     )  # fmt: skip
     return copy
