@@ -40,6 +40,7 @@ from saps.overlay.ring.ring_probe import RING_PROBE
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.directory import Directory
 from saps.overlay.sessions.migration.migration import Migrations
+from saps.overlay.sessions.replicas.changes import Owned
 from saps.overlay.sessions.replicas.holders import CONFIRM, Replicas
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.sessions import Sessions
@@ -117,7 +118,12 @@ class OverlayNode:
             settings.suspect_after - settings.heartbeat, copies,
         )  # fmt: skip
         sessions.migrations = Migrations(port, calls, sessions, delivery)
-        source = Source(port, self.acquaintances, lambda client: sessions.leases.get(client, 0), copies)
+
+        def owned(client: str) -> Owned:
+            heritage = sessions.migrations.heritage
+            return Owned(sessions.leases.get(client, 0), port.timers.wall(), heritage.of(client))
+
+        source = Source(port, self.acquaintances, owned, copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
         delivery.catch_up.returned.heritage = sessions.migrations.heritage

@@ -9,7 +9,23 @@ from msgspec import Meta
 
 from saps.local.batch import Origin
 from saps.messages import Message
-from saps.overlay.validation.ranges import Number, Quality, Stamp
+from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.validation.ranges import Delay, Number, Quality, Stamp
+
+LONG_AGO = 1e8
+"""Seconds that stand for a time before all that counts."""
+
+
+class Heirloom(msgspec.Struct, frozen=True, array_like=True):
+    """A former broker of a session, for which brokers beyond a cut may have publications that it has missed."""
+
+    owner: BrokerRef
+    age: Delay
+    """Seconds since the session left it; very many for a broker that was taken for dead."""
+    answered: list[str] = []
+    """Names of the brokers that have sent what it had missed."""
+    came: Delay = LONG_AGO
+    """Seconds since the session first came to it; very many if it began there."""
 
 
 class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
@@ -27,6 +43,10 @@ class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
     """The session's own name, which it keeps when it moves."""
     stamp: Stamp
     """Stamp of the owner's lease."""
+    at: Annotated[float, Meta(ge=0.0, le=1e12)] = 0.0
+    """Time of this copy, in seconds since the epoch."""
+    heritage: list[Heirloom] = []
+    """If the session was elsewhere before: its former brokers, and the owner, at that time."""
 
 
 class SubscriptionCopy(msgspec.Struct, frozen=True, array_like=True):

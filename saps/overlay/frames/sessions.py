@@ -6,7 +6,7 @@ import msgspec
 
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
-from saps.overlay.frames.copies import Changes
+from saps.overlay.frames.copies import Changes, Heirloom
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import Delay, Number, Stamp
@@ -88,22 +88,6 @@ class Pull(Frame, tag=62):
     brings: list[tuple[str, Number, Number]] = []
     """In the same: brokers (name, incarnation), each with a number. Greater ones that match the session's plain filters
     come here without you. Leave them out, if you have adopted this session and its client has not connected since."""
-
-
-LONG_AGO = 1e8
-"""Seconds that stand for a time before all that counts."""
-
-
-class Heirloom(msgspec.Struct, frozen=True, array_like=True):
-    """A former broker of a session, for which brokers beyond a cut may have publications that it has missed."""
-
-    owner: BrokerRef
-    age: Delay
-    """Seconds since the session left it; very many for a broker that was taken for dead."""
-    answered: list[str] = []
-    """Names of the brokers that have sent what it had missed."""
-    came: Delay = LONG_AGO
-    """Seconds since the session first came to it; very many if it began there."""
 
 
 class Snapshot(Frame, tag=63):

@@ -17,8 +17,9 @@ from saps.marks import hit
 from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
+from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, Publish, WantedFilters
-from saps.overlay.frames.sessions import LONG_AGO, Bequest
+from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.lag import Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port

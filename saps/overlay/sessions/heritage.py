@@ -13,8 +13,8 @@ from typing import NamedTuple
 from saps.local.batch import Batch
 from saps.marks import hit
 from saps.mesh import SessionHost
+from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.overlay.frames.delivery import MOST_FORMER
-from saps.overlay.frames.sessions import LONG_AGO, Heirloom
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.missed.lag import Stay
 from saps.overlay.port import Port

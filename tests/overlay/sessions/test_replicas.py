@@ -21,7 +21,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.target import Stage
-from saps.overlay.sessions.replicas.changes import snapshot
+from saps.overlay.sessions.replicas.changes import Owned, snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
@@ -294,7 +294,7 @@ def test_a_session_on_its_way_can_be_copied() -> None:
     nomad.lose()
     nomad.connect(two)
     mesh.run_until(lambda: one.node.sessions.migrations.offer("c"), 10.0)
-    for [part], _ in snapshot(one.node.sessions.rows(), lambda client: 1):
+    for [part], _ in snapshot(one.node.sessions.rows(), lambda client: Owned(1, 0.0, [])):
         carried(Append(1, 1, 1, 1, True, [], part))
         assert [session.client for session in part.sessions] == ["c"]
 

@@ -13,7 +13,8 @@ from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import SessionLease
-from saps.overlay.frames.sessions import Arrived, Departed, Heirloom, Pull, Snapshot, TakeOver, TakeOverAnswer
+from saps.overlay.frames.copies import Heirloom
+from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef

@@ -17,12 +17,15 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from saps.marks import hit
 from saps.overlay.delivery.publications import batch_of
 from saps.overlay.delivery.settling import Settling
 from saps.overlay.frames.calls import Bequeathed, Inherit
+from saps.overlay.frames.copies import LONG_AGO, Heirloom, SessionCopy
 from saps.overlay.frames.delivery import Publish
-from saps.overlay.frames.sessions import LONG_AGO, Bequest, Heirloom
+from saps.overlay.frames.sessions import Bequest
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
@@ -99,22 +102,23 @@ class Adoption:
             self._port.after(AGAIN, lambda: self.begin(now, elsewhere, attempt + 1))
             return
         saved, messages = self._copy.saved()
-        stamps = {each.client: each.stamp for each in self._copy.sessions.values()}
+        copied = {each.client: each for each in self._copy.sessions.values()}
         self._unsubscribed = 1
         for each in saved:
-            stamp = stamps[each.client_id]
+            copy = copied[each.client_id]
             over = each.ends is not None and each.ends <= now
-            if not over and elsewhere.get(each.client_id, -1) <= stamp:
-                self._adopt(each, messages, stamp)
+            if not over and elsewhere.get(each.client_id, -1) <= copy.stamp:
+                self._adopt(each, messages, copy, now - copy.at)
         self._subscribed()
 
-    def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], stamp: int) -> None:
-        """Begin one session; if it is here already or on its way, merge the copy into it."""
+    def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], copy: SessionCopy, age: float) -> None:
+        """Begin one session; if it is here already or on its way, merge the copy into it. `age`: seconds since
+        `SessionCopy.at`."""
         client, host = saved.client_id, self._sessions.host
         assert host is not None
         if self._copy.restored and saved.birth and host.birth(client) == saved.birth:
             return  # this broker adopted the session before the loss of power
-        claiming = self._sessions.inherit(client, saved.user, stamp)
+        claiming = self._sessions.inherit(client, saved.user, copy.stamp)
         if claiming is None:
             host.absorb(saved, messages)
             return
@@ -124,7 +128,9 @@ class Adoption:
         claiming.done = arrived
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
-        self._sessions.migrations.heritage.add(client, [Heirloom(self.owner, LONG_AGO)])
+        *former, last = copy.heritage or [Heirloom(self.owner, 0.0)]
+        heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO)]
+        self._sessions.migrations.heritage.add(client, heirlooms, told=self._port.now - max(0.0, age))
 
     def _subscribed(self) -> None:
         self._unsubscribed -= 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
+from saps.overlay.frames.copies import Changes, Heirloom, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.storage.journal import Batch, Change, Row, Table
 
 PART = 1 << 16
@@ -22,13 +22,27 @@ _GONE = {
     Table.RELEASES: "no_releases",
     Table.INCOMING: "no_incoming",
 }
-Stamp = Callable[[str], int]
+
+
+class Owned(NamedTuple):
+    """What the overlay knows of a session here."""
+
+    stamp: int
+    """Of the lease."""
+    at: float
+    """The time, in seconds since the epoch."""
+    heritage: list[Heirloom]
+    """The former brokers and this one (`saps.overlay.sessions.heritage.Heritage.of`)."""
+
+
+Ownership = Callable[[str], Owned]
+"""Returns what is known of a client's session."""
 Snapshot = Iterator[tuple[list[Changes], bool]]
 """Yields parts of a frame each, read at one moment, and whether they are the last."""
 
 
-def changes_of(batch: Batch, stamp: Stamp) -> Changes:
-    """Return the changes of a batch. `stamp` returns the stamp of the owner's lease of a client.
+def changes_of(batch: Batch, owned: Ownership) -> Changes:
+    """Return the changes of a batch.
 
     A session without an expiry interval counts as removed."""
     changes = Changes()
@@ -42,11 +56,11 @@ def changes_of(batch: Batch, stamp: Stamp) -> Changes:
             if row is None or (table is Table.SESSIONS and not row[_EXPIRY]):
                 getattr(changes, gone).append(key)
             else:
-                _add(changes, table, row, stamp)
+                _add(changes, table, row, owned)
     return changes
 
 
-def snapshot(sessions: Iterable[Iterable[Change]], stamp: Stamp) -> Snapshot:
+def snapshot(sessions: Iterable[Iterable[Change]], owned: Ownership) -> Snapshot:
     """Yield the rows of all sessions as changes, in order, those of some sessions at a time.
 
     Each session is read in one go when it is asked for; until the next one is, the owner may go on and commit. A
@@ -63,7 +77,7 @@ def snapshot(sessions: Iterable[Iterable[Change]], stamp: Stamp) -> Snapshot:
             if count >= ROWS or size >= PART:
                 parts.append(Changes())
                 size = count = 0
-            _add(parts[-1], table, row, stamp)
+            _add(parts[-1], table, row, owned)
             count += 1
         if len(parts) > 1:
             yield parts, False
@@ -85,11 +99,13 @@ def some(changes: Changes) -> bool:
     return urgent(changes) or bool(changes.no_messages or changes.no_copies or changes.had)
 
 
-def _add(changes: Changes, table: Table, row: Row, stamp: Stamp) -> None:
+def _add(changes: Changes, table: Table, row: Row, owned: Ownership) -> None:
     if table is Table.SESSIONS:
         number, client, user, expiry, ends, _, _, _, birth = row
         ends = None if ends is None else max(0.0, ends)
-        changes.sessions.append(SessionCopy(number, client, user, expiry, ends, birth, stamp(client)))
+        stamp, at, heritage = owned(client)
+        former = heritage if len(heritage) > 1 else []
+        changes.sessions.append(SessionCopy(number, client, user, expiry, ends, birth, stamp, at, former))
     elif table is Table.SUBSCRIPTIONS:
         number, _, each = row
         options = each.qos, each.no_local, each.retain_as_published, each.retain_handling, each.identifier

@@ -25,7 +25,7 @@ from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.sessions import Append, Appended, Replaced
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.changes import Snapshot, changes_of, snapshot, some, urgent
+from saps.overlay.sessions.replicas.changes import Ownership, Snapshot, changes_of, snapshot, some, urgent
 from saps.storage.journal import Batch, Change
 
 logger = logging.getLogger(__name__)
@@ -71,14 +71,14 @@ class Source:
     """The log of one broker's sessions (a `saps.storage.commits.Copier`)."""
 
     def __init__(
-        self, port: Port, candidates: Callable[[], Iterable[BrokerRef]], stamp: Callable[[str], int], copies: int
+        self, port: Port, candidates: Callable[[], Iterable[BrokerRef]], owned: Ownership, copies: int
     ) -> None:
-        """`candidates` returns the brokers that may hold copies, `stamp` the stamp of a client's lease here.
+        """`candidates` returns the brokers that may hold copies.
 
         `copies` is the number of copies of each session, this broker's included."""
         self._port = port
         self._candidates = candidates
-        self._stamp = stamp
+        self._owned = owned
         self._wanted = copies - 1
         self.refuse = False
         """Whether commits wait while no other broker has a copy (`session.minority`)."""
@@ -122,7 +122,7 @@ class Source:
         if not self._holders:
             self.review()
         alone = self._used and not (self._holders or self.refuse)  # a later holder gets a snapshot
-        changes = None if alone or self._wanted <= 0 else changes_of(batch, self._stamp)
+        changes = None if alone or self._wanted <= 0 else changes_of(batch, self._owned)
         if changes is None or not some(changes):
             done()
             return
@@ -192,7 +192,7 @@ class Source:
             best = min(found.values(), key=self._rank)
             del found[best.name]
             self._streams += 1
-            begun.append(_Holder(best, self._streams, snapshot(self.rows(), self._stamp)))
+            begun.append(_Holder(best, self._streams, snapshot(self.rows(), self._owned)))
             self._holders[best.name] = begun[-1]
         for holder in begun:
             self._send(holder)
