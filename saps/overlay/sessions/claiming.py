@@ -22,6 +22,10 @@ class CopiesHere(Protocol):
         """Return whether this broker's file has a copy of the client's session whose adoption is still undecided."""
 
     @property
+    def former(self) -> BrokerRef | None:
+        """The last earlier incarnation of this broker that has written to its file; None without one."""
+
+    @property
     def expects(self) -> bool:
         """Whether former members have not been heard since this broker started again, and may be starting as well."""
 

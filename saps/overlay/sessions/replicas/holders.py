@@ -358,6 +358,11 @@ class Replicas:
         return client in self.restored.clients
 
     @property
+    def former(self) -> BrokerRef | None:
+        """The last earlier incarnation of this broker that has written to its file; None without one."""
+        return self.restored.former
+
+    @property
     def expects(self) -> bool:
         """Whether former members have not been heard since this broker started again, and may be starting as well."""
         return self.restored.expects

@@ -18,6 +18,8 @@ import math
 from collections.abc import Callable, Collection, Container
 from functools import partial
 
+import msgspec
+
 from saps.marks import hit
 from saps.overlay.frames.calls import Claim, Orphaned, Orphans, SessionLease
 from saps.overlay.port import Port
@@ -101,6 +103,12 @@ class Restored:
                 partitions.setdefault(partition_of(lease.client), {})[lease.client] = lease.stamp
             for number, leases in partitions.items():
                 self._report(number, leases)
+
+    @property
+    def former(self) -> BrokerRef | None:
+        """The last earlier incarnation of this broker that has written to its file; None without one."""
+        last = max(self._shelf.incarnations, default=0)
+        return msgspec.structs.replace(self._port.me, incarnation=last) if last else None
 
     @property
     def young(self) -> bool:
