@@ -131,7 +131,7 @@ class Heirs:
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
-            doubts.seqs, doubts.before, doubts.topics = lag.doubts.seqs, lag.doubts.before, lag.doubts.topics
+            doubts.join(lag.doubts, [*lag.doubts.seqs])
             self._left[lag.broker] = _Left(
                 lost, lag.flight.answers, lag.place, lag.start, doubts, lag.baselines, lag.taken, self._port.now
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from enum import Enum
 from typing import NamedTuple
 
@@ -103,12 +103,21 @@ class Wanted:
             if seq > group.above and group.wants(topic, at, seq) and not group._had(at, origin, sent)
         )
 
-    def doubted(self, topic: str, at: float, seq: int, origin: BrokerRef) -> tuple[int, ...]:
-        """Return the groups that may have missed a publication that was sent and not acknowledged."""
+    def doubted(
+        self, topic: str, at: float, seq: int, origin: BrokerRef, sent: Container[BrokerRef]
+    ) -> tuple[int, ...]:
+        """Return the groups that may have missed a publication in doubt. `sent` are the brokers that certainly got it;
+        the clients of its `origin` got it there."""
         return tuple(
             number
             for number, group in self.moved.items()
-            if group.wants(topic, math.inf, seq) and not group._had(at, origin, ())
+            if group.wants(topic, math.inf, seq) and not group._had(at, origin, sent)
+        )
+
+    def stayed(self, brokers: set[BrokerRef]) -> tuple[int, ...]:
+        """Return the groups that were at one of these brokers."""
+        return tuple(
+            number for number, group in self.moved.items() if any(stay.broker in brokers for stay in group._stays)
         )
 
     def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
@@ -137,32 +146,64 @@ class Wanted:
 
 
 class Doubts:
-    """Publications that were sent to a broker and may have been lost: the broker has not acknowledged them."""
+    """Publications that were sent to brokers and may have been lost: these brokers have not acknowledged them."""
 
     def __init__(self) -> None:
         self.seqs: dict[int, str] = {}
         """The topic of each publication, by sequence number."""
+        self.lacking: dict[int, set[BrokerRef]] = {}
+        """By sequence number: the brokers that may lack the publication."""
         self.before: list[Publish] = []
         """The publications that are older than the log, in order."""
         self.topics: dict[str, int] = {}
         """The last sequence number of each topic."""
 
-    def add(self, bodies: Iterable[Publish], first: int) -> None:
-        """Add publications. `first` is the first sequence number in the log; earlier ones are kept in `before`."""
+    def add(self, bodies: Iterable[Publish], first: int, broker: BrokerRef) -> None:
+        """Add publications that a broker may lack. `first` is the first sequence number in the log; earlier ones are
+        kept in `before`."""
         for body in bodies:
             fresh = [index for index, seq in enumerate(body.seqs) if seq not in self.seqs]
             self.seqs |= {body.seqs[index]: body.parts[body.which[index]].topic for index in fresh}
             if early := [index for index in fresh if body.seqs[index] < first]:
                 self.before.append(select(body, early))
-        self.before.sort(key=first_seq)
-        self.topics = {}
-        for seq, topic in self.seqs.items():
-            self.topics[topic] = max(seq, self.topics.get(topic, 0))
+            for seq in body.seqs:
+                self.lacking.setdefault(seq, set()).add(broker)
+        self._sort()
+
+    def of(self, broker: BrokerRef) -> Doubts:
+        """Return the doubts about one broker."""
+        found = Doubts()
+        found.join(self, [seq for seq, lacking in self.lacking.items() if broker in lacking])
+        return found
+
+    def join(self, others: Doubts, seqs: Iterable[int]) -> None:
+        """Add these publications of `others`."""
+        fresh = {seq for seq in seqs if seq not in self.seqs}
+        for seq in seqs:
+            self.seqs[seq] = others.seqs[seq]
+            self.lacking.setdefault(seq, set()).update(others.lacking[seq])
+        for body in others.before:
+            if indexes := [index for index, seq in enumerate(body.seqs) if seq in fresh]:
+                self.before.append(select(body, indexes))
+        self._sort()
+
+    def restore(self, seqs: dict[int, str], before: list[Publish], broker: BrokerRef) -> None:
+        """Take over what an earlier incarnation of this broker knew of the doubts about another one."""
+        self.seqs, self.before = seqs, before
+        self.lacking = {seq: {broker} for seq in seqs}
+        self._sort()
 
     def remove(self, upto: int) -> None:
         """Remove the publications up to this number: the broker has them."""
         self.seqs = {seq: topic for seq, topic in self.seqs.items() if seq > upto}
+        self.lacking = {seq: lacking for seq, lacking in self.lacking.items() if seq > upto}
         self.before = [body for body in self.before if body.seqs[-1] in self.seqs]
+
+    def _sort(self) -> None:
+        self.before.sort(key=first_seq)
+        self.topics = {}
+        for seq, topic in self.seqs.items():
+            self.topics[topic] = max(seq, self.topics.get(topic, 0))
 
 
 class Lag:
@@ -180,8 +221,7 @@ class Lag:
         self.answered = 0
         """Sequence number up to which the broker's answers (`Caught`) reach."""
         self.doubts = Doubts()
-        self.inherited: set[int] = set()
-        """The numbers of those doubts that are not about the broker, but about sessions that have come to it."""
+        """About the broker, and about former brokers of sessions that have come to it."""
         self.cause = Cause.NEW
         self.round = 0
         self.wanted = Wanted()
@@ -206,30 +246,27 @@ class Lag:
         """Return the number above which the broker is to wait for publications, if live ones begin above `seq`."""
         return seq if self.cause is Cause.NEW else min(seq, self.start)
 
-    def lost(self, bodies: Sequence[Publish], log: MissedLog, now: float) -> None:
+    def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
         """Mark the broker as lost. `bodies` are the publications that it may not have got."""
         self.state, self.since = State.LOST, now
         if self.cause is Cause.NEW:
             self.cause = Cause.CUT_OFF
         self.doubts.remove(self.answered)
-        self.doubts.add(bodies, log.first)
-        self.inherited.difference_update(seq for body in bodies for seq in body.seqs)
+        self.doubts.add(bodies, log.first, self.broker)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
     def fate(self, now: float, heard: float) -> Fate:
         """Return the record of a lost broker that a later incarnation of this broker restores. `heard` is as in
         `Fate`."""
-        before, doubts = list(self.doubts.before), dict(self.doubts.seqs)
-        return Fate(now, self.broker, True, before, doubts, dict(self.baselines), heard)
+        own = self.doubts.of(self.broker)
+        return Fate(now, self.broker, True, own.before, own.seqs, dict(self.baselines), heard)
 
     def restore(self, fate: Fate) -> None:
         """Restore the state of a broker that an earlier incarnation of this broker had lost."""
         self.cause = Cause.RESTORED
         self.baselines = fate.baselines
-        self.doubts.seqs = fate.doubts
-        self.doubts.before = fate.before
-        self.doubts.add((), 0)
+        self.doubts.restore(fate.doubts, fate.before, self.broker)
 
     def ask(self, number: int, now: float) -> None:
         """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
@@ -246,15 +283,8 @@ class Lag:
         """
         wanted.above = min(taken, wanted.above or taken)
         if doubts is not None:
-            known = self.doubts.seqs
-            fresh = {seq: topic for seq, topic in doubts.seqs.items() if seq > served and seq not in known}
-            seqs = {seq: topic for seq, topic in fresh.items() if wanted.wants(topic, math.inf, seq)}
-            self.doubts.seqs |= seqs
-            self.inherited |= seqs.keys()
-            for body in doubts.before:
-                if indexes := [index for index, seq in enumerate(body.seqs) if seq in seqs]:
-                    self.doubts.before.append(select(body, indexes))
-            self.doubts.add((), 0)
+            news = {seq: topic for seq, topic in doubts.seqs.items() if seq > served}
+            self.doubts.join(doubts, [seq for seq, topic in news.items() if wanted.wants(topic, math.inf, seq)])
         self.place = self.reading = min(self.place, place)
         self.passed = min([self.passed, self.taken, taken, *(seq - 1 for seq in self.doubts.seqs)])
 

@@ -150,10 +150,11 @@ class Sending:
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
             before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            groups = (*lag.wanted.moved,)
             for body in before_log:
-                here = first_seq(body) not in lag.inherited
-                parts.append(_Part(body, self._log.incarnation_of(first_seq(body)), here, False, groups))
+                first = first_seq(body)
+                lacking = lag.doubts.lacking[first]
+                here, groups = lag.broker in lacking, lag.wanted.stayed(lacking)
+                parts.append(_Part(body, self._log.incarnation_of(first), here, False, groups))
             count = sum(len(body.which) for body in before_log)
             lag.passed = lag.doubts.before[-1].seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
@@ -194,8 +195,9 @@ class Sending:
             topic, news_here = body.parts[number].topic, news[number] and seq > lag.taken
             here = news_here and allowed[number] and wanted.wants(topic, record.at, seq)
             missed_by: tuple[int, ...] = ()
-            if seq in lag.doubts.seqs:
-                here, missed_by = here or seq not in lag.inherited, wanted.doubted(topic, record.at, seq, origin)
+            if (lacking := lag.doubts.lacking.get(seq)) is not None:
+                here |= broker in lacking
+                missed_by = wanted.doubted(topic, record.at, seq, origin, sent[number] - lacking)
             elif allowed[number]:
                 missed_by = wanted.missed(topic, record.at, seq, origin, sent[number])
             if here or missed_by:
