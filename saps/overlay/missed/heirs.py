@@ -174,7 +174,7 @@ class Heirs:
         owner, filters = former.broker, [each.topic_filter for each in frame.filters]
         served = max(map(self._served, stays))
         left, at = self._left.get(owner), lag.since - former.age
-        if left is not None and left.lost <= at <= _end(left.answers):
+        if left is not None and left.lost - UNNOTICED <= at <= _end(left.answers):
             hit("moved away from a broker that is back")
             wanted = lag.wanted.of(frame.number, stays)
             for topic_filter in filters:
