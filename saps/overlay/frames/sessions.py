@@ -72,6 +72,8 @@ class TakeOverAnswer(Frame, tag=61):
     answer: Number
     """0: I have no such session, or not any more. 1: I have it, pull it. 2: not yet, ask again. 3: it is moving to
     another broker. 4: I have a later lease. 5: it belongs to another user."""
+    gone: BrokerRef | None = None
+    """If there is no session: the broker to which it moved last from here, as far as known."""
 
 
 class Pull(Frame, tag=62):

@@ -43,7 +43,7 @@ TELL_AGAIN = 2.0
 """Seconds until the holders are asked again whether the session here or another broker's is the later one."""
 
 REMEMBERED = 4096
-"""Number of completed migrations that are remembered, to answer a repeated `Arrived`."""
+"""Number of completed migrations that are remembered, to answer a repeated `Arrived`, or a late `TakeOver`."""
 
 MARGIN = 2.0
 """Seconds beyond a target's timeout. A target that has not pulled for so long has given up, and the session stays."""
@@ -86,6 +86,8 @@ class MigrationSource:
         """The migrations under way by client."""
         self._done: OrderedDict[tuple[BrokerRef, int], None] = OrderedDict()
         """Completed migrations (target, serial), the oldest first."""
+        self._gone: OrderedDict[str, BrokerRef] = OrderedDict()
+        """By client: the broker to which its session moved last from here, the oldest move first."""
         self.given = 0
         """Number of sessions that have moved away."""
 
@@ -96,7 +98,13 @@ class MigrationSource:
 
     def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
         """Answer a target's request for a session, or for the end of a session."""
-        self._port.send(sender, TakeOverAnswer(frame.serial, self._yield(sender, frame)))
+        answer = self._yield(sender, frame)
+        self._port.send(sender, TakeOverAnswer(frame.serial, answer, self._whither(frame.client, answer)))
+
+    def _whither(self, client: str, answer: int) -> BrokerRef | None:
+        """Return the broker to which a session has gone that is not here. The one that asks may have come from beyond a
+        cut, and not know."""
+        return self._gone.get(client) if answer == Yields.NOTHING else None
 
     def _yield(self, sender: BrokerRef, frame: TakeOver) -> int:
         """Begin to hand a session over, if there is one and no later claim forbids it. Return the answer (`Yields`)."""
@@ -201,8 +209,11 @@ class MigrationSource:
             self._host.depart(client)
             self.given += 1
             self._done[sender, frame.serial] = None
-            if len(self._done) > REMEMBERED:
-                self._done.popitem(last=False)
+            self._gone.pop(client, None)
+            self._gone[client] = sender
+            for moves in (self._done, self._gone):
+                if len(moves) > REMEMBERED:
+                    moves.popitem(last=False)
         self._port.send(sender, Departed(frame.serial, (sender, frame.serial) in self._done))
 
     def forget(self, broker: BrokerRef) -> None:

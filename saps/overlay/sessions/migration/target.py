@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 AGAIN = 0.25
 """Seconds after which an unanswered request is repeated, as a link may have broken."""
+MOST_ASKED = 16
+"""Most brokers that are asked for one session if each names the next one."""
 MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
 """Most parts of one stage of a session, and most bytes in them. They stay in memory until the stage is complete."""
 
@@ -278,7 +280,7 @@ class MigrationTarget:
         transfer = self._asked(sender, frame.serial)
         if transfer is None or transfer.stage is not Stage.ASKING:
             return
-        transfer.heard = self._port.now
+        transfer.heard, claiming = self._port.now, transfer.claiming
         if frame.answer == Yields.SESSION and transfer.branch and not self._host.birth(transfer.claiming.client):
             hit("session gone before its branch came")  # the branch stays there, for the broker that has the session
             self._stop(transfer)
@@ -300,6 +302,10 @@ class MigrationTarget:
         else:
             transfer.elsewhere |= frame.answer == Yields.MOVING
             del self.transfers[transfer.serial]
+            if frame.gone is not None and frame.gone.name != self._port.me.name and len(claiming.asked) < MOST_ASKED:
+                if frame.gone not in claiming.asked:
+                    hit("session gone to another broker")
+                    transfer.sources.insert(0, SessionLease(claiming.client, frame.gone, 0, transfer.kept))
             if not (transfer.claiming.waited and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
                 self._next(transfer)
 
