@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import DueAck, Pending
-from saps.overlay.delivery.publications import counts_of, first_seq, to_parts, to_topic
+from saps.overlay.delivery.publications import Published, counts_of, to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.frames.delivery import Ack, Publish
@@ -40,8 +40,7 @@ class Acknowledgements:
     def begin(self, pending: Pending) -> None:
         """Keep a frame of own publications until all members have acknowledged it. Call `expect_acknowledgement`
         next."""
-        if self.statistics is not None:
-            pending.since = self._port.now
+        pending.since = self._port.now
         self._own[pending.body.seqs[0]] = pending
 
     def expect_acknowledgement(self, pending: Pending, branches: Iterable[Branch]) -> None:
@@ -121,7 +120,7 @@ class Acknowledgements:
 
     # --- own publications -----------------------------------------------------------------------------------------
 
-    def unacknowledged(self, member: BrokerRef) -> list[Publish]:
+    def unacknowledged(self, member: BrokerRef) -> list[Published]:
         """Return the own unacknowledged publications that `member` may lack, in order of their sequence numbers."""
         found = []
         for pending in self._own.values():
@@ -130,8 +129,9 @@ class Acknowledgements:
             wanted = [member in (stream.members or ()) or member in stream.behind for stream in pending.streams]
             body = to_parts(pending.body, wanted)
             if body is not None:
-                found.append(body)
-        return sorted(found, key=first_seq)
+                sent = frozenset(each for stream in pending.streams for each in stream.members or ())
+                found.append(Published(body, pending.since, sent))
+        return sorted(found, key=Published.first)
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
         """Return the own unacknowledged publications to a topic with sequence numbers in (`after`, `upto`]."""

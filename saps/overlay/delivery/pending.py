@@ -47,8 +47,7 @@ class Pending:
         self.dones: list[tuple[Sequence[int], Done]] = []
         """At the publishers' broker, for each batch in the frame: the parts of its topics, and its callback."""
         self.since = 0.0
-        """When the frame was published, in seconds of the port's clock, at a publishers' broker that counts by
-        topic."""
+        """When the frame was published, in seconds of the port's clock, at the publishers' broker."""
         self._brokers: list[int] = []
         self._subscribers: list[int] = []
 

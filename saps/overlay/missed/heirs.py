@@ -238,9 +238,10 @@ class Heirs:
             doubts, since = None if lag is None else lag.doubts, self._since(owner, lag)
             self._owed(owner, topic_filters, wanted)
         if doubts is None:
-            bodies, unsure = self._acknowledgements.unacknowledged(owner), set[int]()
+            frames, unsure = self._acknowledgements.unacknowledged(owner), set[int]()
         else:
-            bodies, unsure = list(doubts.before), set(doubts.seqs)
+            frames, unsure = doubts.before, set(doubts.seqs)
+        bodies = [frame.body for frame in frames]
         known = {seq for body in bodies for seq in body.seqs}
         for record, _ in self._log.read(place):
             indexes = [

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from saps.local.subscriptions import FilterNode
-from saps.overlay.delivery.publications import first_seq, select
-from saps.overlay.frames.delivery import Publish
+from saps.overlay.delivery.publications import Published
 from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.ring.keys import BrokerRef
@@ -114,12 +113,6 @@ class Wanted:
             if group.wants(topic, math.inf, seq) and not group._had(at, origin, sent)
         )
 
-    def stayed(self, brokers: set[BrokerRef]) -> tuple[int, ...]:
-        """Return the groups that were at one of these brokers."""
-        return tuple(
-            number for number, group in self.moved.items() if any(stay.broker in brokers for stay in group._stays)
-        )
-
     def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
         """Return whether the sessions got a publication at their former brokers."""
         if at < min(stay.came for stay in self._stays) - NEAR:
@@ -153,19 +146,20 @@ class Doubts:
         """The topic of each publication, by sequence number."""
         self.lacking: dict[int, set[BrokerRef]] = {}
         """By sequence number: the brokers that may lack the publication."""
-        self.before: list[Publish] = []
+        self.before: list[Published] = []
         """The publications that are older than the log, in order."""
         self.topics: dict[str, int] = {}
         """The last sequence number of each topic."""
 
-    def add(self, bodies: Iterable[Publish], first: int, broker: BrokerRef) -> None:
+    def add(self, frames: Iterable[Published], first: int, broker: BrokerRef) -> None:
         """Add publications that a broker may lack. `first` is the first sequence number in the log; earlier ones are
         kept in `before`."""
-        for body in bodies:
+        for frame in frames:
+            body = frame.body
             fresh = [index for index, seq in enumerate(body.seqs) if seq not in self.seqs]
             self.seqs |= {body.seqs[index]: body.parts[body.which[index]].topic for index in fresh}
             if early := [index for index in fresh if body.seqs[index] < first]:
-                self.before.append(select(body, early))
+                self.before.append(frame.of(early))
             for seq in body.seqs:
                 self.lacking.setdefault(seq, set()).add(broker)
         self._sort()
@@ -182,12 +176,12 @@ class Doubts:
         for seq in seqs:
             self.seqs[seq] = others.seqs[seq]
             self.lacking.setdefault(seq, set()).update(others.lacking[seq])
-        for body in others.before:
-            if indexes := [index for index, seq in enumerate(body.seqs) if seq in fresh]:
-                self.before.append(select(body, indexes))
+        for frame in others.before:
+            if indexes := [index for index, seq in enumerate(frame.body.seqs) if seq in fresh]:
+                self.before.append(frame.of(indexes))
         self._sort()
 
-    def restore(self, seqs: dict[int, str], before: list[Publish], broker: BrokerRef) -> None:
+    def restore(self, seqs: dict[int, str], before: list[Published], broker: BrokerRef) -> None:
         """Take over what an earlier incarnation of this broker knew of the doubts about another one."""
         self.seqs, self.before = seqs, before
         self.lacking = {seq: {broker} for seq in seqs}
@@ -197,10 +191,10 @@ class Doubts:
         """Remove the publications up to this number: the broker has them."""
         self.seqs = {seq: topic for seq, topic in self.seqs.items() if seq > upto}
         self.lacking = {seq: lacking for seq, lacking in self.lacking.items() if seq > upto}
-        self.before = [body for body in self.before if body.seqs[-1] in self.seqs]
+        self.before = [frame for frame in self.before if frame.body.seqs[-1] in self.seqs]
 
     def _sort(self) -> None:
-        self.before.sort(key=first_seq)
+        self.before.sort(key=Published.first)
         self.topics = {}
         for seq, topic in self.seqs.items():
             self.topics[topic] = max(seq, self.topics.get(topic, 0))
@@ -246,13 +240,13 @@ class Lag:
         """Return the number above which the broker is to wait for publications, if live ones begin above `seq`."""
         return seq if self.cause is Cause.NEW else min(seq, self.start)
 
-    def lost(self, bodies: Iterable[Publish], log: MissedLog, now: float) -> None:
-        """Mark the broker as lost. `bodies` are the publications that it may not have got."""
+    def lost(self, frames: Iterable[Published], log: MissedLog, now: float) -> None:
+        """Mark the broker as lost. `frames` are the publications that it may not have got."""
         self.state, self.since = State.LOST, now
         if self.cause is Cause.NEW:
             self.cause = Cause.CUT_OFF
         self.doubts.remove(self.answered)
-        self.doubts.add(bodies, log.first, self.broker)
+        self.doubts.add(frames, log.first, self.broker)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 

@@ -21,6 +21,7 @@ from typing import Protocol
 import msgspec
 
 from saps.marks import hit
+from saps.overlay.delivery.publications import Published
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
 
@@ -46,7 +47,7 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     """Time of the change, in seconds of this broker's clock."""
     broker: BrokerRef
     lost: bool
-    before: list[Publish] = []
+    before: list[Published] = []
     """`Doubts.before` of the broker (`saps.overlay.missed.lag`)."""
     doubts: dict[int, str] = {}
     """`Doubts.seqs` of the broker."""
@@ -60,6 +61,7 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
         """Count the times by a clock that is so much behind."""
         self.at += seconds
         self.heard += seconds
+        self.before = [each._replace(at=each.at + seconds) for each in self.before]
 
 
 class Served(msgspec.Struct, array_like=True, tag=4):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from saps.marks import hit
 from saps.messages import Message
-from saps.overlay.delivery.publications import batch_of, first_seq, select, together
+from saps.overlay.delivery.publications import Published, batch_of, first_seq, select, together
 from saps.overlay.frames.delivery import Caught, MadeUp, Publish
 from saps.overlay.missed.flight import Sent
 from saps.overlay.missed.lag import Lag, State
@@ -148,15 +148,12 @@ class Sending:
         parts: list[_Part] = []
         count = size = 0
         before, now = (lag.reading, lag.passed), self._port.now
-        if lag.doubts.before and lag.doubts.before[-1].seqs[-1] > lag.passed:
-            before_log = [body for body in lag.doubts.before if body.seqs[0] > lag.passed]
-            for body in before_log:
-                first = first_seq(body)
-                lacking = lag.doubts.lacking[first]
-                here, groups = lag.broker in lacking, lag.wanted.stayed(lacking)
-                parts.append(_Part(body, self._log.incarnation_of(first), here, False, groups))
-            count = sum(len(body.which) for body in before_log)
-            lag.passed = lag.doubts.before[-1].seqs[-1]
+        if lag.doubts.before and lag.doubts.before[-1].body.seqs[-1] > lag.passed:
+            for early in lag.doubts.before:
+                if early.first() > lag.passed:
+                    parts += self._doubted(lag, early)
+            count = sum(len(part.body.which) for part in parts)
+            lag.passed = lag.doubts.before[-1].body.seqs[-1]
         for record, place in islice(self._log.read(lag.reading), LOOKED_AT):
             for part in self._wanted_of(lag, record):
                 parts.append(part)
@@ -180,6 +177,17 @@ class Sending:
             frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count
         return count
+
+    def _doubted(self, lag: Lag, frame: Published) -> Iterator[_Part]:
+        """Yield the publications of a frame in doubt that is older than the log, by whom they are for."""
+        body, at, sent = frame
+        incarnation = self._log.incarnation_of(frame.first())
+        for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
+            topic, lacking = body.parts[number].topic, lag.doubts.lacking[seq]
+            origin, here = incarnation or self._port.me, lag.broker in lacking
+            missed_by = lag.wanted.doubted(topic, at, seq, origin, sent - lacking)
+            if here or missed_by:
+                yield _Part(select(body, [index]), incarnation, here, False, missed_by)
 
     def _wanted_of(self, lag: Lag, record: Record) -> Iterator[_Part]:
         """Yield the publications of a record that the broker has missed, by whom they are for. Hands those for shared

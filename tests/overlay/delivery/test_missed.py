@@ -10,6 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.order import DOUBTED
+from saps.overlay.delivery.publications import Published
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
 from saps.overlay.missed.heirs import UNNOTICED
@@ -397,9 +398,10 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     log = MissedLog()
     log.begin(5)
     heir, owner = (Lag(BrokerRef(name, 1, name, "c"), log.last, 2, 0.0) for name in ("heir", "owner"))
-    heir.lost([frame("t", 3)], log, 0.0)
-    owner.lost([frame("t", 3), frame("t", 4)], log, 0.0)
+    three, four = (Published(frame("t", number), 0.0, frozenset()) for number in (3, 4))
+    heir.lost([three], log, 0.0)
+    owner.lost([three, four], log, 0.0)
     heir.wanted.of(1, []).add("t", 0.0, 0)
     for _ in range(2):
         heir.inherit(heir.wanted.of(1, []), owner.doubts, owner.place, owner.taken, 0)
-    assert [body.seqs for body in heir.doubts.before] == [[3], [4]]
+    assert [early.body.seqs for early in heir.doubts.before] == [[3], [4]]

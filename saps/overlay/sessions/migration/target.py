@@ -280,7 +280,7 @@ class MigrationTarget:
         transfer = self._asked(sender, frame.serial)
         if transfer is None or transfer.stage is not Stage.ASKING:
             return
-        transfer.heard, claiming = self._port.now, transfer.claiming
+        transfer.heard = self._port.now
         if frame.answer == Yields.SESSION and transfer.branch and not self._host.birth(transfer.claiming.client):
             hit("session gone before its branch came")  # the branch stays there, for the broker that has the session
             self._stop(transfer)
@@ -302,12 +302,17 @@ class MigrationTarget:
         else:
             transfer.elsewhere |= frame.answer == Yields.MOVING
             del self.transfers[transfer.serial]
-            if frame.gone is not None and frame.gone.name != self._port.me.name and len(claiming.asked) < MOST_ASKED:
-                if frame.gone not in claiming.asked:
-                    hit("session gone to another broker")
-                    transfer.sources.insert(0, SessionLease(claiming.client, frame.gone, 0, transfer.kept))
+            self._follow(transfer, frame.gone)
             if not (transfer.claiming.waited and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
                 self._next(transfer)
+
+    def _follow(self, transfer: _Transfer, gone: BrokerRef | None) -> None:
+        """Ask the broker next to which the session has gone, as far as that is known and it has not been asked."""
+        claiming = transfer.claiming
+        known = gone is None or gone.name == self._port.me.name or gone in claiming.asked
+        if gone is not None and not known and len(claiming.asked) < MOST_ASKED:
+            hit("session gone to another broker")
+            transfer.sources.insert(0, SessionLease(claiming.client, gone, 0, transfer.kept))
 
     def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
         """Repeat a request after `POLL` seconds, if the migration is still at the same stage."""
