@@ -30,13 +30,15 @@ def killed(folder: Path, messages: int = 60, retained: int = 40, size: int = 200
 
 
 def fill(database: Database, messages: int, retained: int, size: int = 200) -> None:
-    """Two sessions with two subscriptions each, messages for one or both, some given up again, and what is retained."""
+    """Two sessions from elsewhere with two subscriptions each, messages for one or both, some given up again, and what
+    is retained."""
     journal, chance = Journal(), Random(1)
     kept: list[tuple[list[int], Stored]] = []
     for number in (1, 2):
         journal.put(Table.SESSIONS, number, (number, f"device{number}", None, 3600, None, None, 0, None, 0))
         for name in ("a/+", "b/#"):
             journal.put(Table.SUBSCRIPTIONS, (number, name), (number, name, Subscription(name, 1)))
+        journal.put(Table.HAD, number, (number, [("elsewhere", 7, [1, 2, 4]), ("b", 1, [number])]))
         database.write(journal.take())
     journal.begin_after(2)
     for number in range(messages):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from saps.overlay.missed.log import Fate, Head, MissedLog, Served
+from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.missed import FileSegment, left, segments
 from tests import marks
@@ -51,10 +52,11 @@ def test_the_log_is_in_files_of_its_own_and_gone_when_it_is_over(tmp_path: Path)
 def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) -> None:
     """Two lives before this one; the first perhaps died while it wrote."""
     lost, back = BrokerRef("lost", 1, "h:1", "c"), BrokerRef("back", 1, "h:3", "c")
+    early = [Published(frame("t", 1), 4.0, frozenset({back}))]
     for life, first in ((1, 1), (2, 101)):
         log = MissedLog(segments(tmp_path / "s.db"))
         log.size = 1 << 20
-        head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True)])
+        head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True, early)])
         log.head = partial(copy, head)
         _, head.served = log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
         log.tell(Fate(6.0, back, False))
@@ -66,7 +68,7 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
             file.write_bytes(file.read_bytes()[:-3])
     log = MissedLog(segments(tmp_path / "s.db"))
     (fate,), served = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
-    assert (fate.broker, fate.at) == (lost, -95.0)
+    assert (fate.broker, fate.at, fate.before) == (lost, -95.0, [Published(frame("t", 1), -96.0, frozenset({back}))])
     assert served == [Served(-194.0, back, -194.5, 1), Served(-94.0, back, -94.5, 2)]
     there = [number for number in range(1, 201) if not (torn and number == 100)]
     assert numbers(log) == there

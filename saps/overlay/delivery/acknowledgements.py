@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from saps.marks import hit
 from saps.overlay.delivery.forwarding import Forwarder, Outbox
 from saps.overlay.delivery.pending import DueAck, Pending
-from saps.overlay.delivery.publications import Published, counts_of, to_parts, to_topic
+from saps.overlay.delivery.publications import counts_of, to_parts, to_topic
 from saps.overlay.delivery.tree import Branch, divide
 from saps.overlay.frames.calls import Outstanding, Unsettled
 from saps.overlay.frames.delivery import Ack, Publish
+from saps.overlay.missed.published import Published
 from saps.overlay.port import Bodies
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef

@@ -8,30 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import lt
-from typing import NamedTuple
 
 from saps.local.batch import MOST, Batch
 from saps.messages import Properties
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
-
-
-class Published(NamedTuple):
-    """A frame of a broker's own publications."""
-
-    body: Publish
-    at: float
-    """When it was published, in seconds of the port's clock."""
-    sent: frozenset[BrokerRef]
-    """The brokers to which it was sent."""
-
-    def first(self) -> int:
-        """Return the sequence number of the first publication."""
-        return self.body.seqs[0]
-
-    def of(self, indexes: Sequence[int]) -> Published:
-        """Return only these publications."""
-        return self._replace(body=select(self.body, indexes))
 
 
 def fault(frame: Publish) -> str | None:

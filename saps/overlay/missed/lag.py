@@ -8,9 +8,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from saps.local.subscriptions import FilterNode
-from saps.overlay.delivery.publications import Published
 from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.log import Fate, MissedLog, Place
+from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
 from saps.topics import shared
 

@@ -21,8 +21,8 @@ from typing import Protocol
 import msgspec
 
 from saps.marks import hit
-from saps.overlay.delivery.publications import Published
 from saps.overlay.frames.delivery import Publish
+from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
 
 logger = logging.getLogger(__name__)

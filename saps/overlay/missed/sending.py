@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from saps.marks import hit
 from saps.messages import Message
-from saps.overlay.delivery.publications import Published, batch_of, first_seq, select, together
+from saps.overlay.delivery.publications import batch_of, first_seq, select, together
 from saps.overlay.frames.delivery import Caught, MadeUp, Publish
 from saps.overlay.missed.flight import Sent
 from saps.overlay.missed.lag import Lag, State
 from saps.overlay.missed.log import MissedLog, Record
+from saps.overlay.missed.published import Published
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions

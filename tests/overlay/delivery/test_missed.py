@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.overlay.delivery.order import DOUBTED
-from saps.overlay.delivery.publications import Published
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.missed.lag import Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
+from saps.overlay.missed.published import Published
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.heritage import Legacy

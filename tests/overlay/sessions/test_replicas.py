@@ -631,7 +631,7 @@ def test_a_broker_that_joins_during_a_cut_gets_nothing_from_before_it() -> None:
 
 
 @DISKS
-@pytest.mark.parametrize("seed", kept(0, 1, 6, 7, 9, 14, 15, 18, 19, 20, quick=4))
+@pytest.mark.parametrize("seed", kept(0, 1, 6, 7, 9, 14, 15, 18, 19, 20, 3026, 3031, 3067, 3104, 3171, 3191, quick=6))
 def test_moves_beside_a_cut_that_failed_once(seed: int, disks: bool) -> None:
     """What was published beyond the cut before a move, or a second one, never came; or came again after the next
     cut."""
@@ -685,6 +685,61 @@ def test_what_a_branch_got_as_a_member_of_a_group_comes_to_the_session_it_stood_
 def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("saps.overlay.node.CONFIRM", 1e9)  # with more frames no seed up to 300 has this moment
     ordeal(27, disks=False)
+
+
+@DISKS
+def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: bool) -> None:
+    """Its last broker had it for some seconds only. What it had before came to it again (`make chaos`)."""
+    mesh = Replicated(1, disks=disks)
+    one, two, *_, speaker = mesh.build(6)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    for number in range(20):
+        mesh.tell(speaker, number, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 20)
+    nomad.arrive(two)
+    mesh.run(2)
+    nomad.lose()
+    mesh.crash(two.name)
+    mesh.run(3)
+    (name,) = mesh.sessions("c")
+    heir = mesh.brokers[name]
+    session = mesh.benches[heir].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    assert len([origin for origin in session.had if origin.broker == speaker.name]) == 20
+    former = heir.node.sessions.migrations.heritage.of("c")
+    assert [each.owner for each in former] == [one.ref, two.ref, heir.ref]
+
+
+def test_a_restarted_broker_is_where_its_sessions_were_before() -> None:
+    """What is published while it is down has missed them there, and its next incarnation says so."""
+    mesh = Replicated(1, disks=True, copies=1)
+    one, two, *_ = mesh.build(4)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(two)
+    nomad.subscribe("t/#")
+    mesh.run(2)
+    nomad.lose()
+    mesh.crash(two.name)
+    mesh.run(3)
+    again = mesh.restart(two.name, one.name)
+    assert [each.owner for each in again.node.sessions.migrations.heritage.of("c")] == [two.ref, again.ref]
+
+
+@marks.expect("session gone to another broker")
+def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over() -> None:
+    """The directory on this side still knew its broker from before the cut, which had no session any more."""
+    sites = Sites(disks=False)
+    nomad, (home, other, _) = sites.nomad, sites.inside
+    sites.cut()
+    nomad.lose()
+    assert nomad.arrive(other)
+    sites.mesh.run(2)
+    sites.mesh.heal()
+    sites.mesh.run_until(lambda: sites.speaker.node.port.reachable(home.ref), 10)
+    nomad.lose()
+    assert nomad.arrive(sites.speaker)
 
 
 @marks.expect("session gone before its branch came")
