@@ -78,6 +78,9 @@ class SessionMigration:
         """Clients whose sessions were adopted here, and that have not connected since."""
         self._beside: dict[str, list[bytes]] = {}
         """By client: the contents of this broker's own branch of a session that is migrating here, to merge later."""
+        self._made_up: dict[str, set[Origin]] = {}
+        """By client of a session that is on its way here: missed publications that came for it. The broker that it
+        leaves may have passed them on to others, but not to it."""
         self._ended: list[str] = []
         """Clients whose sessions have ended since the last report to the mesh."""
         self._asked: dict[str, int] = {}
@@ -297,7 +300,9 @@ class SessionMigration:
         items = [item for part in found for item in part.items]
         had = dict.fromkeys(had_of(found))
         known = {item.origin for item in items if item.origin is not None} | had.keys()
-        waited = [copy for copy in session.queue.copies or () if not passed(copy[0]) and copy[0].origin not in known]
+        made_up = self._made_up.pop(client, set())
+        queued = [copy for copy in session.queue.copies or () if copy[0].origin not in known]
+        waited = [copy for copy in queued if copy[0].origin in made_up or not passed(copy[0])]
         inflight, waiting = copies_of(items, self._common.clock())
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
@@ -371,6 +376,8 @@ class SessionMigration:
                     agent = target.agent
                     if isinstance(agent, Session) and agent in memories and memories[agent].lacks(single.origin):
                         agent.deliver(single, target)
+                        if agent.client_id in self._coming and single.origin is not None:
+                            self._made_up.setdefault(agent.client_id, set()).add(single.origin)
             for session in sessions if again else ():
                 if isinstance(session, DurableSession):
                     session.came(single.origin for single in batch.singles if single.origin is not None)
@@ -406,6 +413,7 @@ class SessionMigration:
 
     def discard(self, client: str) -> None:
         self._coming.discard(client)
+        self._made_up.pop(client, None)
         if client in self._beside:  # the branch of before goes on
             self.unpack(client, packed((), {}), lambda single: False)
         else:
