@@ -90,7 +90,7 @@ class Peers:
 
     def tell_cut_off(self, brokers: Iterable[BrokerRef]) -> None:
         """Tell these brokers which others are cut off: those that have joined since then do not know of them."""
-        if names := self._delivery.catch_up.cut_off:
+        if names := self._delivery.catch_up.heirs.cut_off:
             for broker in brokers:
                 self._port.send(broker, CutOff(names))
 

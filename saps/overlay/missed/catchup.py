@@ -29,7 +29,7 @@ from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
-from saps.overlay.frames.delivery import MOST_CUT_OFF, Caught, CutOff, MadeUp, Missed, WantedFilters
+from saps.overlay.frames.delivery import Caught, CutOff, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
@@ -175,12 +175,6 @@ class CatchUp:
             for lag in list(self.lags.values()):
                 self._ask(lag)
             self.rejoined()
-
-    @property
-    def cut_off(self) -> list[str]:
-        """The names of brokers that are cut off from here, at most `MOST_CUT_OFF`."""
-        lost = (lag.broker for lag in self.lags.values() if lag.state is State.LOST)
-        return [each.name for each in lost if not self.heirs.has_successor(each)][:MOST_CUT_OFF]
 
     def _on_cut_off(self, sender: BrokerRef, frame: CutOff) -> None:
         if {*frame.names} - self._port.first_heard.keys() - {self._port.me.name}:
@@ -381,16 +375,6 @@ class CatchUp:
                 lag.round = self._rounds
             self.heirs.returned(lag)
             lag.go()
-            if not (lag.doubts.seqs or self._something(lag)):
+            if not (lag.doubts.seqs or self.sending.something(lag)):
                 lag.reading, lag.passed = self.log.last, self._publishers.seq
             self.sending.pump()
-
-    def _something(self, lag: Lag) -> bool:
-        """Return whether the log may contain a publication for the broker."""
-        if lag.wanted.moved:
-            return True
-        for topic, (seq, sent) in self.log.topics.items():
-            missed = seq > lag.taken and lag.broker not in self.log.went_to(sent)
-            if missed and (lag.wanted.wants(topic, math.inf, seq) or lag.wanted.groups(topic, math.inf, seq)):
-                return True
-        return False

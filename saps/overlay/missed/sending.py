@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
@@ -103,6 +104,16 @@ class Sending:
             return False
         under_way = (body for sent in lag.flight.frames for body in sent.frame.bodies)
         return self.behind(broker, topic) or any(seq in body.seqs for body in under_way)
+
+    def something(self, lag: Lag) -> bool:
+        """Return whether the log may contain a publication for the broker."""
+        if lag.wanted.moved:
+            return True
+        for topic, (seq, sent) in self._log.topics.items():
+            missed = seq > lag.taken and lag.broker not in self._log.went_to(sent)
+            if missed and (lag.wanted.wants(topic, math.inf, seq) or lag.wanted.groups(topic, math.inf, seq)):
+                return True
+        return False
 
     def pump(self) -> None:
         """Run one turn: send up to the budget, and schedule the next turn if something is left."""

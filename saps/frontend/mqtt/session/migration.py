@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.durable import Base, DurableSession
-from saps.frontend.mqtt.session.journaled import RECENT, JournaledInflight
+from saps.frontend.mqtt.session.journaled import JournaledInflight
+from saps.frontend.mqtt.session.memory import Memory
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
     Item,
@@ -368,7 +369,7 @@ class SessionMigration:
 
     def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        memories = {session: _Memory(session, late) for session in sessions}
+        memories = {session: Memory(session, late) for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
@@ -485,24 +486,3 @@ def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) 
             window.inflight.acknowledged(found)
     if session.outbound is None:
         window.settle()
-
-
-class _Memory:
-    """The publications that a session is known to have had."""
-
-    def __init__(self, session: Session, late: bool) -> None:
-        """`late`: what is older than what the session remembers counts as had."""
-        had = session.had if isinstance(session, DurableSession) else {}
-        self._known = {copy[0].origin for copy in session.queue.copies or ()} | had.keys()
-        self._first: dict[tuple[str, int], int] | None = None
-        """The number of the first publication of each incarnation that it remembers; None if all counts."""
-        if late and len(had) >= RECENT:
-            self._first = {}
-            for origin in had:
-                self._first[origin[:2]] = min(origin.seq, self._first.get(origin[:2], origin.seq))
-
-    def lacks(self, origin: Origin | None) -> bool:
-        """Return whether the session may not have had a publication."""
-        if origin in self._known:
-            return False
-        return origin is None or self._first is None or origin.seq > self._first.get(origin[:2], inf)

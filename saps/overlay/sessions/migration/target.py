@@ -307,12 +307,11 @@ class MigrationTarget:
                 self._next(transfer)
 
     def _follow(self, transfer: _Transfer, gone: BrokerRef | None) -> None:
-        """Ask the broker next to which the session has gone, as far as that is known and it has not been asked."""
-        claiming = transfer.claiming
-        known = gone is None or gone.name == self._port.me.name or gone in claiming.asked
-        if gone is not None and not known and len(claiming.asked) < MOST_ASKED:
+        """Ask the broker next to which the session has gone, unless it has been asked."""
+        client, asked = transfer.claiming.client, transfer.claiming.asked
+        if gone is not None and gone.name != self._port.me.name and gone not in asked and len(asked) < MOST_ASKED:
             hit("session gone to another broker")
-            transfer.sources.insert(0, SessionLease(claiming.client, gone, 0, transfer.kept))
+            transfer.sources.insert(0, SessionLease(client, gone, 0, transfer.kept))
 
     def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
         """Repeat a request after `POLL` seconds, if the migration is still at the same stage."""
@@ -394,9 +393,7 @@ class MigrationTarget:
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
         heirlooms = self._heirlooms.pop(serial, ([], False, self._port.now))
-        self._sessions.migrations.heritage.add(
-            transfer.claiming.client, *heirlooms
-        )  # what was missed comes from now on
+        self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:

@@ -19,6 +19,23 @@ MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
 
 
+class _Memory:
+    """The publications that a session has had."""
+
+    __slots__ = ("before", "recent")
+
+    def __init__(self) -> None:
+        self.before: Grouped = []
+        """Those that it had before it came to the owner."""
+        self.recent: OrderedDict[Origin, None] = OrderedDict()
+        """The last ones since then, at most `RECENT`."""
+
+    @property
+    def had(self) -> dict[Origin, None]:
+        """All of them, the oldest first."""
+        return dict.fromkeys([*origins_of(self.before), *self.recent])
+
+
 class Copy:
     """The copy of an owner's log at this broker, and its state."""
 
@@ -39,8 +56,7 @@ class Copy:
         self.copies: dict[int, QueuedCopy] = {}
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
-        self.had: dict[int, Grouped] = {}
-        self._recent: dict[int, OrderedDict[Origin, None]] = {}
+        self._memories: dict[int, _Memory] = {}
 
     @property
     def restored(self) -> bool:
@@ -72,7 +88,8 @@ class Copy:
             self.releases[serial] = number, packet_id
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
-        self.had.update(changes.had)
+        for number, had in changes.had:
+            self._memories.setdefault(number, _Memory()).before = had
         self._remove(changes)
 
     def everything(self) -> Changes:
@@ -87,15 +104,15 @@ class Copy:
         return Changes(
             [*self.sessions.values()], subscriptions, [*self.messages.values()], [*self.copies.values()],
             [(serial, *release) for serial, release in self.releases.items()],
-            [(*key, reached) for key, reached in self.incoming.items()], had=[*self.had.items()],
+            [(*key, reached) for key, reached in self.incoming.items()],
+            had=[(number, memory.before) for number, memory in self._memories.items() if memory.before],
         )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
         for number in changes.no_sessions:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
-            self._recent.pop(number, None)
-            self.had.pop(number, None)
+            self._memories.pop(number, None)
         for number, topic_filter in changes.no_subscriptions:
             self.subscriptions.get(number, {}).pop(topic_filter, None)
         for number in changes.no_messages:
@@ -110,7 +127,7 @@ class Copy:
     def _remember(self, copy: QueuedCopy) -> None:
         message = self.messages.get(copy.message)
         if message is not None:
-            recent = self._recent.setdefault(copy.session, OrderedDict())
+            recent = self._memories.setdefault(copy.session, _Memory()).recent
             recent[self._origin(message)] = None
             if len(recent) > RECENT:
                 recent.popitem(last=False)
@@ -124,7 +141,7 @@ class Copy:
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
                 [*self.subscriptions.get(number, {}).values()],
-                had=dict.fromkeys([*origins_of(self.had.get(number, ())), *self._recent.get(number, ())]),
+                had=self._memories.get(number, _Memory()).had,
             )
             for number, each in self.sessions.items()
         }  # fmt: skip
