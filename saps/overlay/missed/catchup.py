@@ -375,6 +375,6 @@ class CatchUp:
                 lag.round = self._rounds
             self.heirs.returned(lag)
             lag.go()
-            if not (lag.doubts.seqs or self.sending.something(lag)):
+            if not (lag.doubts.seqs or self.sending.has_something(lag)):
                 lag.reading, lag.passed = self.log.last, self._publishers.seq
             self.sending.pump()

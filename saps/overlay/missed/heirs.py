@@ -20,7 +20,7 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import MOST_CUT_OFF, Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.lag import Cause, Doubts, Lag, State, Stay, Wanted
+from saps.overlay.missed.lag import NEAR, Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -73,8 +73,8 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
         """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
-        self._ends: dict[BrokerRef, float] = {}
-        """When each broker was first lost, in seconds of the port's clock."""
+        self._ends: dict[BrokerRef, list[float]] = {}
+        """When each broker was lost, the last `ROUNDS` times, in seconds of the port's clock."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
@@ -88,7 +88,7 @@ class Heirs:
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
-        self._ends[fate.broker] = fate.at
+        self._ends[fate.broker] = [fate.at]
         if fate.heard > -math.inf:
             self._over[fate.broker.name] = fate.broker.incarnation - 1, fate.heard
 
@@ -130,7 +130,9 @@ class Heirs:
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
-        self._ends.setdefault(broker, self._port.now)
+        ends = self._ends.setdefault(broker, [])
+        ends.append(self._port.now)
+        del ends[:-ROUNDS]
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
@@ -211,12 +213,19 @@ class Heirs:
         """Return when sessions came to a former broker, and left it for `heir`."""
         came, gone = lag.since - former.came, lag.since - former.age
         if former.age >= LONG_AGO / 2:  # it was taken for dead
-            gone = self._ends.get(former.broker, -math.inf)
-            if former.broker == self._port.me:
-                gone = min(lag.since - heir.came, self._ends.get(heir.broker, math.inf)) - UNNOTICED
+            gone = self._lost_before(former.broker, lag.since - heir.came, -math.inf)
+            if former.broker == self._port.me:  # the heir had last heard of it, and of its sessions, before that
+                adopted = lag.since - heir.came
+                gone = min(adopted, self._lost_before(heir.broker, adopted, math.inf)) - UNNOTICED
             elif former.broker.name == self._port.me.name:
                 gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
         return Stay(former.broker, came, gone)
+
+    def _lost_before(self, broker: BrokerRef, adopted: float, never: float) -> float:
+        """Return when a broker was lost last before its sessions were adopted elsewhere, as far as known; `never` if it
+        was not lost. Others may have noticed it up to `NEAR` seconds earlier."""
+        ends = self._ends.get(broker, ())
+        return max((at for at in ends if at <= adopted + NEAR), default=min(ends, default=never))
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

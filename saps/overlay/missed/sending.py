@@ -105,7 +105,7 @@ class Sending:
         under_way = (body for sent in lag.flight.frames for body in sent.frame.bodies)
         return self.behind(broker, topic) or any(seq in body.seqs for body in under_way)
 
-    def something(self, lag: Lag) -> bool:
+    def has_something(self, lag: Lag) -> bool:
         """Return whether the log may contain a publication for the broker."""
         if lag.wanted.moved:
             return True

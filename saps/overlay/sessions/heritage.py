@@ -1,7 +1,8 @@
 """The former brokers of the sessions here: what they had missed, the sessions have missed.
 
 The brokers beyond a cut do not know that a session has moved, or was adopted. To them a former broker had its filters;
-this one has them only from then on. When they ask what this broker has missed, it also names the former ones.
+this one has them only from then on. When they ask what this broker has missed, it also names the former ones. These are
+part of a session's copies, for its heirs.
 """
 
 from __future__ import annotations
