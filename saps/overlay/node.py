@@ -121,7 +121,7 @@ class OverlayNode:
 
         def owned(client: str) -> Owned:
             heritage = sessions.migrations.heritage
-            return Owned(sessions.leases.get(client, 0), max(0.0, port.timers.wall()), heritage.of(client))
+            return Owned(sessions.leases.get(client, 0), heritage.of(client))
 
         source = Source(port, self.acquaintances, owned, copies)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)

@@ -44,7 +44,7 @@ class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
     stamp: Stamp
     """Stamp of the owner's lease."""
     at: Annotated[float, Meta(ge=0.0, le=1e12)] = 0.0
-    """Time of this copy, in seconds since the epoch."""
+    """When the holder got this copy, by its own clock, in seconds since the epoch: the owner's may be wrong."""
     heritage: list[Heirloom] = []
     """If the session was elsewhere before: its former brokers, and the owner, at that time."""
 

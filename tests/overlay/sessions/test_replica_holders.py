@@ -37,7 +37,7 @@ class Port(LonePort):
 def chosen(*others: str, copies: int = 3) -> set[str]:
     """The holders that an owner in cluster c, zone a, chooses among brokers given as ``cluster/zone``."""
     refs = [BrokerRef(f"{place} {number}", 1, "", *place.split("/")) for number, place in enumerate(others)]
-    source = Source(Port(), lambda: refs, lambda client: Owned(1, 0.0, []), copies)
+    source = Source(Port(), lambda: refs, lambda client: Owned(1, []), copies)
     row = (1, "client", None, 60, None, None, 0, None, 7)
     source.rows = lambda: [[(Table.SESSIONS, 1, row)]]
     source.append({Table.SESSIONS: {1: row}}, lambda: None)

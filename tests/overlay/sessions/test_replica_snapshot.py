@@ -31,7 +31,7 @@ class Owner(LonePort):
         """By number: the messages of the session's copies, by serial."""
         self.references: dict[int, int] = {}
         self.holder = BrokerRef("h", 1, "", "c")
-        self.source = Source(self, lambda: [self.holder], lambda client: Owned(1, 0.0, []), 2)
+        self.source = Source(self, lambda: [self.holder], lambda client: Owned(1, []), 2)
         self.source.rows, self.source.shown = self.rows, self.journal.show
         self.copy = Copy(self.me, 1, 1)
         self.under_way: deque[Append] = deque()
@@ -169,7 +169,7 @@ def test_a_broker_reads_no_more_at_once_than_a_session_and_a_frame() -> None:
         owner.begin_session()
     for _ in range(100):
         owner.publish()
-    read = [sum(map(_size, parts)) for parts, _ in snapshot(owner.rows(), lambda client: Owned(1, 0.0, []))]
+    read = [sum(map(_size, parts)) for parts, _ in snapshot(owner.rows(), lambda client: Owned(1, []))]
     assert len(read) > 10
     assert max(read) <= owner.largest + ROWS
 
@@ -182,7 +182,7 @@ def test_a_message_of_many_sessions_is_read_once() -> None:
         owner.publish()
     read = [
         message.number
-        for parts, _ in snapshot(owner.rows(), lambda _: Owned(1, 0.0, []))
+        for parts, _ in snapshot(owner.rows(), lambda _: Owned(1, []))
         for part in parts
         for message in part.messages
     ]

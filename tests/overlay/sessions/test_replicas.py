@@ -294,7 +294,7 @@ def test_a_session_on_its_way_can_be_copied() -> None:
     nomad.lose()
     nomad.connect(two)
     mesh.run_until(lambda: one.node.sessions.migrations.offer("c"), 10.0)
-    for [part], _ in snapshot(one.node.sessions.rows(), lambda client: Owned(1, 0.0, [])):
+    for [part], _ in snapshot(one.node.sessions.rows(), lambda client: Owned(1, [])):
         carried(Append(1, 1, 1, 1, True, [], part))
         assert [session.client for session in part.sessions] == ["c"]
 

@@ -29,8 +29,6 @@ class Owned(NamedTuple):
 
     stamp: int
     """Of the lease."""
-    at: float
-    """The time, in seconds since the epoch."""
     heritage: list[Heirloom]
     """The former brokers and this one (`saps.overlay.sessions.heritage.Heritage.of`)."""
 
@@ -103,9 +101,9 @@ def _add(changes: Changes, table: Table, row: Row, owned: Ownership) -> None:
     if table is Table.SESSIONS:
         number, client, user, expiry, ends, _, _, _, birth = row
         ends = None if ends is None else max(0.0, ends)
-        stamp, at, heritage = owned(client)
+        stamp, heritage = owned(client)
         former = heritage if len(heritage) > 1 else []
-        changes.sessions.append(SessionCopy(number, client, user, expiry, ends, birth, stamp, at, former))
+        changes.sessions.append(SessionCopy(number, client, user, expiry, ends, birth, stamp, heritage=former))
     elif table is Table.SUBSCRIPTIONS:
         number, _, each = row
         options = each.qos, each.no_local, each.retain_as_published, each.retain_handling, each.identifier

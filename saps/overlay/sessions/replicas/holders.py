@@ -18,6 +18,8 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
+import msgspec
+
 from saps.marks import hit
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAnswer, Inherited, Replaced
@@ -145,6 +147,8 @@ class Replicas:
             return
         self._step(copy, Event.OWNER_HEARD)
         if frame.seq == copy.seq + 1:
+            sessions, at = frame.changes.sessions, max(0.0, self._wall())
+            sessions[:] = [msgspec.structs.replace(each, at=at) for each in sessions]
             self.shelf.take(copy, frame.changes)
             copy.take(frame)
             self.shelf.note(copy)
