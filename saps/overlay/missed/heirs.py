@@ -213,12 +213,13 @@ class Heirs:
         """Return when sessions came to a former broker, and left it for `heir`."""
         came, gone = lag.since - former.came, lag.since - former.age
         if former.age >= LONG_AGO / 2:  # it was taken for dead
-            gone = self._lost_before(former.broker, lag.since - heir.came, -math.inf)
+            adopted = lag.since - heir.came
             if former.broker == self._port.me:  # the heir had last heard of it, and of its sessions, before that
-                adopted = lag.since - heir.came
                 gone = min(adopted, self._lost_before(heir.broker, adopted, math.inf)) - UNNOTICED
             elif former.broker.name == self._port.me.name:
                 gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
+            else:
+                gone = self._lost_before(former.broker, adopted, -math.inf)
         return Stay(former.broker, came, gone)
 
     def _lost_before(self, broker: BrokerRef, adopted: float, never: float) -> float:

@@ -21,6 +21,7 @@ _GONE = {
     Table.COPIES: "no_copies",
     Table.RELEASES: "no_releases",
     Table.INCOMING: "no_incoming",
+    Table.HAD: None,  # goes with its session
 }
 
 
@@ -45,14 +46,13 @@ def changes_of(batch: Batch, owned: Ownership) -> Changes:
     A session without an expiry interval counts as removed."""
     changes = Changes()
     for table, rows in batch.items():
-        gone = _GONE.get(table)
-        if table is Table.HAD:  # the session's own removal removes it
-            changes.had.extend(row for row in rows.values() if row is not None)
-        if gone is None:
+        if table not in _GONE:
             continue
+        gone = _GONE[table]
         for key, row in rows.items():
             if row is None or (table is Table.SESSIONS and not row[_EXPIRY]):
-                getattr(changes, gone).append(key)
+                if gone is not None:
+                    getattr(changes, gone).append(key)
             else:
                 _add(changes, table, row, owned)
     return changes
