@@ -210,9 +210,11 @@ class Heirs:
         return found
 
     def _stay(self, lag: Lag, former: Former, heir: Former) -> Stay:
-        """Return when sessions came to a former broker, and left it for `heir`."""
+        """Return when sessions came to a former broker, and left it for `heir`; the last one is its own `heir`."""
         came, gone = lag.since - former.came, lag.since - former.age
-        if former.age >= LONG_AGO / 2:  # it was taken for dead
+        if former is heir:
+            gone = math.inf  # they are still there, and get what is published from now on
+        elif former.age >= LONG_AGO / 2:  # it was taken for dead
             adopted = lag.since - heir.came
             if former.broker == self._port.me:  # the heir had last heard of it, and of its sessions, before that
                 gone = min(adopted, self._lost_before(heir.broker, adopted, math.inf)) - UNNOTICED

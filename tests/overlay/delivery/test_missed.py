@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
+from saps.overlay.frames.copies import LONG_AGO
+from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
 from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.missed.lag import Lag, Stay
@@ -104,6 +106,19 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
     assert two.ref in catch_up.lags
     told = catch_up.bodies[Inherit](Inherit(two.ref, three.ref, 1, 1, ["a"]), [])
     assert [*told] == [Bequeathed(one.name, 0)]
+
+
+def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to_it() -> None:
+    """It was made up as well, for as long as the catch-up lasted, which so lasted on (`make jepsen`)."""
+    simulation, (one, two, three), catch_up = served_after_a_cut()
+    simulation.crash(three.name)
+    simulation.run(6)
+    lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
+    former = [Former(three.ref, 5.0, LONG_AGO, True), Former(two.ref, 0.0, 5.0, False)]
+    catch_up.heirs.adopted(lag, WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], former))
+    later, seq = simulation.now + 1, 1 << 40
+    assert lag.wanted.missed("a", later, seq, one.ref, {three.ref})
+    assert not lag.wanted.missed("a", later, seq, one.ref, {two.ref})
 
 
 @marks.expect("heir of a broker that is back")

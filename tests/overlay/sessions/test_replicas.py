@@ -872,3 +872,17 @@ def test_losses_of_power_that_failed_once(seed: int) -> None:
 def test_the_record_draws_the_table_that_is_in_force() -> None:
     record = Path(__file__).parents[3] / "docs/decisions/131-replicated-sessions.md"
     assert drawn() in record.read_text()
+
+
+def test_a_session_is_at_both_brokers_while_it_moves() -> None:
+    """Else what is published meanwhile is at none of them, and comes again after a restart (`make chaos`)."""
+    mesh = Replicated(1)
+    one, two, _ = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.run(1)
+    nomad.arrive(two)
+    before, here = two.node.sessions.migrations.heritage.of("c")
+    assert before.owner == one.ref
+    assert before.age < here.came

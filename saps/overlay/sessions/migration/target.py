@@ -399,6 +399,7 @@ class MigrationTarget:
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """Complete the session with its contents, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.unpack(transfer.claiming.client, parts, lambda single: _had_passed(transfer, single))
+        self._sessions.migrations.heritage.complete(transfer.claiming.client)
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
