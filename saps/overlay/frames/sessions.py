@@ -157,6 +157,8 @@ class Appended(Frame, tag=71):
     seq: Number
     fenced: bool = False
     """I refuse this log: I have adopted its sessions, or did not get it from its beginning."""
+    declined: bool = False
+    """I have no clients' sessions, and hold no copies of others'."""
 
 
 class Replaced(Frame, tag=76):

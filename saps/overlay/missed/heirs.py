@@ -73,8 +73,8 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
         """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
-        self._ends: dict[BrokerRef, list[float]] = {}
-        """When each broker was lost, the last `ROUNDS` times, in seconds of the port's clock."""
+        self._absences: dict[BrokerRef, list[tuple[float, float]]] = {}
+        """When each broker was lost, and when it was back, in seconds of the port's clock: the last `ROUNDS` times."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
@@ -88,7 +88,7 @@ class Heirs:
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
-        self._ends[fate.broker] = [fate.at]
+        self._absences[fate.broker] = [(fate.at, math.inf)]
         if fate.heard > -math.inf:
             self._over[fate.broker.name] = fate.broker.incarnation - 1, fate.heard
 
@@ -122,7 +122,7 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
-        self._ends.clear()
+        self._absences.clear()
         self._lost.clear()
         self._left.clear()
         self._answers.clear()
@@ -130,13 +130,16 @@ class Heirs:
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
-        ends = self._ends.setdefault(broker, [])
-        ends.append(self._port.now)
-        del ends[:-ROUNDS]
+        absences = self._absences.setdefault(broker, [])
+        if not absences or absences[-1][1] < math.inf:
+            absences.append((self._port.now, math.inf))
+            del absences[:-ROUNDS]
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
+        if absences := self._absences.get(lag.broker):
+            absences[-1] = absences[-1][0], min(absences[-1][1], self._port.now)
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.join(lag.doubts, [*lag.doubts.seqs])
@@ -217,18 +220,20 @@ class Heirs:
         elif former.age >= LONG_AGO / 2:  # it was taken for dead
             adopted = lag.since - heir.came
             if former.broker == self._port.me:  # the heir had last heard of it, and of its sessions, before that
-                gone = min(adopted, self._lost_before(heir.broker, adopted, math.inf)) - UNNOTICED
+                gone = min(adopted, self._lost_at(heir.broker, adopted, math.inf)) - UNNOTICED
             elif former.broker.name == self._port.me.name:
                 gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
-            else:
-                gone = self._lost_before(former.broker, adopted, -math.inf)
+            else:  # it may have been lost to the heir only, which heard nothing of its sessions from then on
+                gone = self._lost_at(former.broker, adopted, adopted - UNNOTICED)
         return Stay(former.broker, came, gone)
 
-    def _lost_before(self, broker: BrokerRef, adopted: float, never: float) -> float:
-        """Return when a broker was lost last before its sessions were adopted elsewhere, as far as known; `never` if it
-        was not lost. Others may have noticed it up to `NEAR` seconds earlier."""
-        ends = self._ends.get(broker, ())
-        return max((at for at in ends if at <= adopted + NEAR), default=min(ends, default=never))
+    def _lost_at(self, broker: BrokerRef, adopted: float, there: float) -> float:
+        """Return when a broker was lost here that was away as sessions were adopted; `there` if it was not. Others may
+        have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
+        for lost, back in reversed(self._absences.get(broker, ())):
+            if lost <= adopted + NEAR:
+                return lost if back >= adopted - UNNOTICED else there
+        return there
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

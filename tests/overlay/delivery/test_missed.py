@@ -121,6 +121,22 @@ def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to
     assert not lag.wanted.missed("a", later, seq, one.ref, {two.ref})
 
 
+def test_sessions_had_what_went_to_a_broker_that_only_their_heir_took_for_dead() -> None:
+    """All that it ever got was made up for them (`make jepsen`)."""
+    simulation, (one, two, three), catch_up = served_after_a_cut()
+    simulation.crash(three.name)
+    simulation.run(2)
+    again = simulation.add(three.name, "c0", one.name)
+    simulation.run(100)
+    lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
+    former = [Former(three.ref, LONG_AGO, LONG_AGO, True), Former(again.ref, LONG_AGO, 90.0, False)]
+    wanted = WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], [*former, Former(two.ref, 0.0, 5.0, False)])
+    catch_up.lags[three.ref] = Lag(three.ref, catch_up.log.last, 0, simulation.now)
+    catch_up.heirs.adopted(lag, wanted)
+    assert not lag.wanted.missed("a", simulation.now - 60, 1 << 40, one.ref, {again.ref})
+    assert lag.wanted.missed("a", simulation.now - 10, 1 << 40, one.ref, {again.ref})
+
+
 @marks.expect("heir of a broker that is back")
 def test_an_heir_that_asks_late_gets_what_an_owner_had_missed_that_is_back() -> None:
     """The owner's sessions had left it for the heir before that came: nobody got it (`make jepsen`)."""

@@ -15,6 +15,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import Owned
 from saps.overlay.sessions.replicas.source import Source
 from saps.storage.journal import Table
+from tests import marks
 from tests.overlay.ports import LonePort
 from tests.overlay.replicated import Replicated
 from tests.overlay.roams import Nomad
@@ -50,6 +51,21 @@ def test_holders_are_of_the_same_site_and_of_different_zones() -> None:
     assert chosen("c/a", "c/b", "x/e", "x/f") == {"c/b", "c/a"}
     assert "c/b" in chosen("c/b", "x/e", "x/f")
     assert chosen("c/b", copies=1) == set()
+
+
+@marks.expect("copies declined")
+def test_a_broker_without_sessions_holds_no_copies() -> None:
+    """OFGate adopted sessions, without storage or the brokers' limits, and dropped messages (`make jepsen`)."""
+    mesh = Replicated(1)
+    one, *others = mesh.build(4)
+    others[1].node.sessions.host = None
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.run(2)
+    assert {ref.name for ref in one.node.replicas.source.in_sync} == {"b1", "b3"}
+    mesh.crash(one.name)
+    mesh.run_until(lambda: mesh.sessions("c") in (["b1"], ["b3"]), 10.0)
 
 
 @pytest.mark.parametrize("refuse", [False, True], ids=["serve", "refuse"])

@@ -42,7 +42,7 @@ class Gateway:
     ) -> None:
         """`controllers` are the northbound addresses of one controller or of a pair. `lease` is in seconds (see
         `OFGate`)."""
-        self.broker = Broker(settings)
+        self.broker = Broker(settings, has_sessions=False)
         self._settings = settings
         self._urls = tuple(controllers)
         self._token = token

@@ -132,6 +132,10 @@ class Replicas:
         """Apply a frame of an owner's log, in order and once, and acknowledge it.
 
         Frames of a log whose sessions were adopted are refused. A frame of an older stream is ignored."""
+        if self._sessions.host is None:
+            hit("copies declined")
+            self._port.send(sender, Appended(frame.stream, 0, declined=True))
+            return
         log = sender, frame.log
         copy = self.copies.get(log)
         if log in self._over or (copy is not None and copy.state is State.ADOPTING):
@@ -315,9 +319,6 @@ class Replicas:
     def _adopt(self, log: Log, copy: Copy) -> None:
         """Adopt the sessions of a log; once they are stored and copied, tell the other holders."""
         self._votes.pop(log, None)
-        if self._sessions.host is None:
-            self._done(log)
-            return
         self._serial += 1
         serial = self._serial
         logger.warning("%s is dead: adopted its sessions, %d", copy.owner.name, len(copy.sessions))

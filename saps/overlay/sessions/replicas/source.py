@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -94,8 +95,8 @@ class Source:
         """Number of commits so far."""
         self._streams = 0
         self._holders: dict[str, _Holder] = {}
-        self._refused: dict[str, float] = {}
-        """Times at which holders refused a log, by name."""
+        self._barred: dict[str, float] = {}
+        """Until when brokers that have refused a log are not asked to hold copies, by name."""
         self._done: Callable[[], None] | None = None
         """The callback of the commit that waits."""
         self._due: dict[str, tuple[int, int]] = {}
@@ -183,9 +184,8 @@ class Source:
         now = self._port.now
         found: dict[str, BrokerRef] = {}
         for ref in self._candidates():
-            recent = now - self._refused.get(ref.name, -FENCED) < FENCED
             known = ref.name == self._port.me.name or ref.name in self._holders
-            if not (known or recent) and self._port.reachable(ref):
+            if not known and self._barred.get(ref.name, 0.0) <= now and self._port.reachable(ref):
                 found[ref.name] = ref
         before, begun = [*self._holders.values()], list[_Holder]()
         while found and len(self._holders) < self._wanted:
@@ -273,7 +273,7 @@ class Source:
         if frame.fenced:
             logger.warning("%s has adopted the sessions of this broker, which it took for dead", sender.name)
             hit("log fenced")
-            self._refused[sender.name] = self._port.now
+            self._barred[sender.name] = self._port.now + FENCED
             self._log += 1
             for each in [*self._holders.values()]:
                 self._drop(each)
@@ -281,7 +281,9 @@ class Source:
             self._port.after(FENCED, self.review)
             self.on_fenced()
             return
-        if not frame.seq and holder.acked:  # the holder declared this broker dead and dropped its copy
+        if frame.declined:
+            self._barred[sender.name] = math.inf
+        if frame.declined or (not frame.seq and holder.acked):  # or the holder took this broker for dead
             self._drop(holder)
             self.review()
             return
