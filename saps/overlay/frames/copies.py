@@ -21,7 +21,8 @@ class Heirloom(msgspec.Struct, frozen=True, array_like=True):
 
     owner: BrokerRef
     age: Delay
-    """Seconds since the session left it; very many for a broker that was taken for dead."""
+    """Seconds since the session left it; for a broker that was taken for dead since its copy was last added to, and
+    `LONG_AGO` more."""
     answered: list[str] = []
     """Names of the brokers that have sent what it had missed."""
     came: Delay = LONG_AGO

@@ -213,7 +213,7 @@ class Former(msgspec.Struct, frozen=True, array_like=True):
 
     broker: BrokerRef
     age: Delay
-    """Seconds since the first of them left it; very many if it was taken for dead."""
+    """Seconds since the first of them left it; as `Heirloom.age` if it was taken for dead."""
     came: Delay
     """Seconds since the last of them came to it; very many if they began there."""
     owed: bool

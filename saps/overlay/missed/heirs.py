@@ -28,6 +28,8 @@ from saps.overlay.ring.keys import BrokerRef
 
 ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
+LATE = 3.0
+"""Longest time in seconds for which copies of a broker's sessions lack what it has got."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -218,22 +220,21 @@ class Heirs:
         if former is heir:
             gone = math.inf  # they are still there, and get what is published from now on
         elif former.age >= LONG_AGO / 2:  # it was taken for dead
-            adopted = lag.since - heir.came
-            if former.broker == self._port.me:  # the heir had last heard of it, and of its sessions, before that
-                gone = min(adopted, self._lost_at(heir.broker, adopted, math.inf)) - UNNOTICED
-            elif former.broker.name == self._port.me.name:
-                gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
-            else:  # it may have been lost to the heir only, which heard nothing of its sessions from then on
-                gone = self._lost_at(former.broker, adopted, adopted - UNNOTICED)
+            gone += LONG_AGO - LATE  # the copies lack what it got later, if it was lost to the heir only
+            if former.broker.name == self._port.me.name:
+                if former.broker != self._port.me:
+                    gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
+            elif (lost := self._lost_at(former.broker, lag.since - heir.came)) is not None:
+                gone = lost
         return Stay(former.broker, came, gone)
 
-    def _lost_at(self, broker: BrokerRef, adopted: float, there: float) -> float:
-        """Return when a broker was lost here that was away as sessions were adopted; `there` if it was not. Others may
+    def _lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
+        """Return when a broker was lost here that was away as its sessions were adopted; None if it was not. Others may
         have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
         for lost, back in reversed(self._absences.get(broker, ())):
             if lost <= adopted + NEAR:
-                return lost if back >= adopted - UNNOTICED else there
-        return there
+                return lost if back >= adopted - UNNOTICED else None
+        return None
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

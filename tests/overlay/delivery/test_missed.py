@@ -129,7 +129,7 @@ def test_sessions_had_what_went_to_a_broker_that_only_their_heir_took_for_dead()
     again = simulation.add(three.name, "c0", one.name)
     simulation.run(100)
     lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
-    former = [Former(three.ref, LONG_AGO, LONG_AGO, True), Former(again.ref, LONG_AGO, 90.0, False)]
+    former = [Former(three.ref, LONG_AGO, LONG_AGO, True), Former(again.ref, LONG_AGO + 20.0, 90.0, False)]
     wanted = WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], [*former, Former(two.ref, 0.0, 5.0, False)])
     catch_up.lags[three.ref] = Lag(three.ref, catch_up.log.last, 0, simulation.now)
     catch_up.heirs.adopted(lag, wanted)

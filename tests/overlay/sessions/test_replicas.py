@@ -16,6 +16,7 @@ from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
+from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
@@ -886,3 +887,20 @@ def test_a_session_is_at_both_brokers_while_it_moves() -> None:
     before, here = two.node.sessions.migrations.heritage.of("c")
     assert before.owner == one.ref
     assert before.age < here.came
+
+
+def test_an_heir_says_how_old_its_copy_was() -> None:
+    """What its owner got later, cut off from the heir only, the session has not had."""
+    mesh = Replicated(1)
+    one, *_ = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    nomad.lose()
+    mesh.run(30)
+    mesh.crash(one.name)
+    mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 10.0)
+    (heir,) = mesh.sessions("c")
+    before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
+    assert before.owner == one.ref
+    assert 30 < before.age - LONG_AGO < 40

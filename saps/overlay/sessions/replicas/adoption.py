@@ -129,8 +129,10 @@ class Adoption:
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
         *former, last = copy.heritage or [Heirloom(self.owner, 0.0)]
-        heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO)]
-        self._sessions.migrations.heritage.add(client, heirlooms, told=self._port.now - max(0.0, age))
+        told = self._port.now - max(0.0, age)
+        heard = max(self._copy.heard, told)
+        heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO + told - heard)]
+        self._sessions.migrations.heritage.add(client, heirlooms, told=told)
 
     def _subscribed(self) -> None:
         self._unsubscribed -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 
 from saps.local.batch import UNNUMBERED, Origin
@@ -50,6 +51,8 @@ class Copy:
         """Whether the copy is complete up to `commit`."""
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
+        self.heard = -math.inf
+        """When the last frame came, in seconds of the port's clock; -inf for a copy from this broker's file."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}

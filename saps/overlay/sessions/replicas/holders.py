@@ -155,6 +155,7 @@ class Replicas:
             sessions[:] = [msgspec.structs.replace(each, at=at) for each in sessions]
             self.shelf.take(copy, frame.changes)
             copy.take(frame)
+            copy.heard = self._port.now
             self.shelf.note(copy)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
