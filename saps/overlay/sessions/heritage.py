@@ -48,6 +48,8 @@ class _Left(NamedTuple):
     """At that broker: from long ago if the session began there, until long ago if the broker was taken for dead."""
     answered: frozenset[str]
     """`Heirloom.answered`"""
+    settled: bool
+    """Whether it left so long ago that it is owed nothing that the broker had missed."""
 
 
 class Heritage:
@@ -80,11 +82,13 @@ class Heritage:
         if now - self._looked >= UNNOTICED:
             self._looked = now
             self._left = {key: came for key, came in self._left.items() if came[0] >= now - self._kept}
-        found = [
-            _Left(Stay(each.owner, told - each.came, told - each.age), frozenset(each.answered))
-            for each in heirlooms
-            if (each.age if each.age < LONG_AGO / 2 else each.age - LONG_AGO) <= self._kept
-        ]
+        found: list[_Left] = []
+        for each in heirlooms:
+            age = each.age if each.age < LONG_AGO / 2 else each.age - LONG_AGO
+            stay = Stay(each.owner, told - each.came, told - each.age)
+            found.append(_Left(stay, frozenset(each.answered), age > self._kept))
+        while found and found[min(1, len(found) - 1)].settled:  # of these the last one counts: the next one's begin
+            del found[0]
         if (birth := self._birth(client)) and found:
             self._left[client, birth] = now, found[1 - MOST_FORMER :]
 
@@ -107,7 +111,9 @@ class Heritage:
         """Return the former brokers of a client's session here, this broker included, the first one first."""
         now, me = self._port.now, self._port.me
         came, left = self._left.get((client, self._birth(client)), (now - LONG_AGO, []))
-        found = [Heirloom(stay.broker, now - stay.left, sorted(answered), now - stay.came) for stay, answered in left]
+        found = [
+            Heirloom(stay.broker, now - stay.left, sorted(answered), now - stay.came) for stay, answered, _ in left
+        ]
         return [*found, Heirloom(me, 0.0, came=now - came)]
 
     def _birth(self, client: str) -> int:
@@ -127,7 +133,7 @@ class Heritage:
         found: dict[tuple[tuple[BrokerRef, bool], ...], Legacy] = {}
         for (client, birth), (came, left) in self._left.items():
             filters = dict.fromkeys(self._filters(client, birth))
-            owed = [*(asking.name not in each.answered for each in left), False]
+            owed = [*(not each.settled and asking.name not in each.answered for each in left), False]
             if filters and any(owed):
                 stays = [*(each.stay for each in left), Stay(self._port.me, came, self._port.now)]
                 key = tuple(zip((stay.broker for stay in stays), owed, strict=True))

@@ -16,7 +16,7 @@ from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
-from saps.overlay.frames.copies import LONG_AGO
+from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
@@ -904,3 +904,19 @@ def test_an_heir_says_how_old_its_copy_was() -> None:
     before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
     assert before.owner == one.ref
     assert 30 < before.age - LONG_AGO < 40
+
+
+def test_of_the_brokers_long_left_the_last_one_is_remembered() -> None:
+    """What was published before the session came to the next one went there; it came again (`make chaos`)."""
+    mesh = Replicated(1)
+    one, two, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    heritage = one.node.sessions.migrations.heritage
+    stays = [Heirloom(two.ref, 40.0), Heirloom(three.ref, 18.0, came=40.0), Heirloom(two.ref, 10.0, came=18.0)]
+    heritage.add("c", stays[:2])
+    assert [each.owner for each in heritage.of("c")] == [one.ref]
+    heritage.add("c", stays)
+    assert [each.owner for each in heritage.of("c")] == [three.ref, two.ref, one.ref]
+    assert [legacy.owed for legacy in heritage.legacies(three.ref)] == [[False, True, False]]
