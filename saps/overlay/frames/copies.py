@@ -21,8 +21,8 @@ class Heirloom(msgspec.Struct, frozen=True, array_like=True):
 
     owner: BrokerRef
     age: Delay
-    """Seconds since the session left it; for a broker that was taken for dead since its copy was last added to, and
-    `LONG_AGO` more."""
+    """Seconds since the session left it; `LONG_AGO` and the seconds since the copy had all that it had got, for a
+    broker that was taken for dead."""
     answered: list[str] = []
     """Names of the brokers that have sent what it had missed."""
     came: Delay = LONG_AGO

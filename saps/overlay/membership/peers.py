@@ -122,7 +122,7 @@ class Peers:
         self._delivery.catch_up.left(sender, frame.owed)
         self._forget(sender)
         self._wills.left(sender)
-        self._replicas.died(sender)
+        self._replicas.died(sender, left=True)
         self._port.send(sender, LeaveAck())
 
     def _disbelieve(self, broker: BrokerRef) -> None:

@@ -28,8 +28,6 @@ from saps.overlay.ring.keys import BrokerRef
 
 ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
-LATE = 3.0
-"""Longest time in seconds for which copies of a broker's sessions lack what it has got."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -220,7 +218,7 @@ class Heirs:
         if former is heir:
             gone = math.inf  # they are still there, and get what is published from now on
         elif former.age >= LONG_AGO / 2:  # it was taken for dead
-            gone += LONG_AGO - LATE  # the copies lack what it got later, if it was lost to the heir only
+            gone += LONG_AGO  # the copies lack what it got later, if it was lost to the heir only
             if former.broker.name == self._port.me.name:
                 if former.broker != self._port.me:
                     gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published

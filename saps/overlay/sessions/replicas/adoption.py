@@ -130,8 +130,8 @@ class Adoption:
         self.clients[client] = _Adopted(claiming, complete)
         *former, last = copy.heritage or [Heirloom(self.owner, 0.0)]
         told = self._port.now - max(0.0, age)
-        heard = max(self._copy.heard, told)
-        heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO + told - heard)]
+        upto = max(self._copy.upto, told)
+        heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO + told - upto)]
         self._sessions.migrations.heritage.add(client, heirlooms, told=told)
 
     def _subscribed(self) -> None:

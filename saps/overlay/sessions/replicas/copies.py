@@ -51,8 +51,9 @@ class Copy:
         """Whether the copy is complete up to `commit`."""
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
-        self.heard = -math.inf
-        """When the last frame came, in seconds of the port's clock; -inf for a copy from this broker's file."""
+        self.upto = -math.inf
+        """The sessions have here what their owner had got by this time, in seconds of the port's clock; -inf: unknown,
+        for a copy from this broker's file."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}

@@ -47,6 +47,8 @@ REMIND = 1.0
 """Seconds between two questions to another holder that adopts, whether it has adopted: its `Inherited` may be lost."""
 STAND_BY = 15.0
 """Limit in seconds for another holder's adoption."""
+LATE = 1.0
+"""Longest way of a frame from an owner, in seconds."""
 FENCED = 4096
 """Number of ended logs that are remembered, to refuse their frames."""
 
@@ -155,7 +157,7 @@ class Replicas:
             sessions[:] = [msgspec.structs.replace(each, at=at) for each in sessions]
             self.shelf.take(copy, frame.changes)
             copy.take(frame)
-            copy.heard = self._port.now
+            copy.upto = self._port.now - LATE
             self.shelf.note(copy)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
@@ -194,11 +196,12 @@ class Replicas:
                     found[ref.name] = ref
         return found
 
-    def died(self, broker: BrokerRef) -> None:
-        """Handle the death or leaving of a broker, as a holder, an owner or an heir."""
+    def died(self, broker: BrokerRef, left: bool = False) -> None:
+        """Handle the death or leaving (`left`) of a broker, as a holder, an owner or an heir."""
         self.source.forget(broker)
         for log, copy in list(self.copies.items()):
             if copy.owner.name == broker.name and copy.owner.incarnation <= broker.incarnation:
+                copy.upto = self._port.now if left else copy.upto
                 if copy.state is State.FOLLOWING and not (copy.whole and copy.sessions):
                     self._forget_log(log)
                 elif self._step(copy, Event.OWNER_LOST):
