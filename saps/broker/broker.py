@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -57,13 +57,12 @@ logger = logging.getLogger(__name__)
 class Broker:
     """One broker of the mesh, made from its settings. Call `start` once, and later `stop`."""
 
-    def __init__(
-        self, settings: BrokerSettings, authenticate: Authenticate | None = None, *, has_sessions: bool = True
-    ) -> None:
-        """`authenticate` decides logins in the place of an HTTP service. Without `has_sessions` no session moves here,
-        and this broker holds no copies of others'."""
+    has_sessions: ClassVar[bool] = True
+    """Whether sessions move here, and copies of others' are held here."""
+
+    def __init__(self, settings: BrokerSettings, authenticate: Authenticate | None = None) -> None:
+        """`authenticate` decides logins in the place of an HTTP service."""
         self.settings = settings
-        self._has_sessions = has_sessions
         self.options = Options(self)
         self.hub = Hub()
         self.access = _access(settings, authenticate)
@@ -100,7 +99,7 @@ class Broker:
         self.mesh = LiveMesh(self.links, self._node)
         node = self.mesh.node
         self.hub.mesh = node.mesh
-        self.server.sessions = node.sessions if self._has_sessions else None
+        self.server.sessions = node.sessions if self.has_sessions else None
         self.server.sources.append(self.watch.values)
         self.agents.bind(node.agents, self.hub.agents)
         self.agents.host(WITNESS, Witness())

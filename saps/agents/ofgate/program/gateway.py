@@ -34,6 +34,12 @@ ORDERS = "exploit TOPIC, release TOPIC, renew TOPIC, status, brokers"
 NOT_LEADING = "this OFGate does not lead; the order is carried out when it does"
 
 
+class _Member(Broker):
+    """A broker without clients."""
+
+    has_sessions = False
+
+
 class Gateway:
     """OFGate on a broker of its own."""
 
@@ -42,7 +48,7 @@ class Gateway:
     ) -> None:
         """`controllers` are the northbound addresses of one controller or of a pair. `lease` is in seconds (see
         `OFGate`)."""
-        self.broker = Broker(settings, has_sessions=False)
+        self.broker = _Member(settings)
         self._settings = settings
         self._urls = tuple(controllers)
         self._token = token

@@ -107,13 +107,7 @@ class _Transfer:
 class MigrationTarget:
     """The sessions that move to one broker."""
 
-    def __init__(
-        self,
-        port: Port,
-        calls: RangeCalls,
-        sessions: Sessions,
-        publications: Publications,
-    ) -> None:
+    def __init__(self, port: Port, calls: RangeCalls, sessions: Sessions, publications: Publications) -> None:
         self._port = port
         self._calls = calls
         self._sessions = sessions
@@ -392,8 +386,8 @@ class MigrationTarget:
             waiting = False
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
-        heirlooms = self._heirlooms.pop(serial, ([], False, self._port.now))
-        self._sessions.migrations.heritage.add(transfer.claiming.client, *heirlooms)
+        heritage = self._sessions.migrations.heritage
+        heritage.add(transfer.claiming.client, *self._heirlooms.pop(serial, ([], False, self._port.now)))
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:

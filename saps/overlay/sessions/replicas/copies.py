@@ -42,8 +42,7 @@ class Copy:
 
     def __init__(self, owner: BrokerRef, log: int, stream: int) -> None:
         """`stream` is as in `Append`, or 0 for a copy from this broker's file."""
-        self.owner = owner
-        self.log = log
+        self._of = owner, log
         self.stream = stream
         self.seq = 0
         self.commit = 0
@@ -61,6 +60,16 @@ class Copy:
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
         self._memories: dict[int, _Memory] = {}
+
+    @property
+    def owner(self) -> BrokerRef:
+        """The broker whose log it is."""
+        return self._of[0]
+
+    @property
+    def log(self) -> int:
+        """The number of the owner's log."""
+        return self._of[1]
 
     @property
     def restored(self) -> bool:
