@@ -48,7 +48,7 @@ REMIND = 1.0
 STAND_BY = 15.0
 """Limit in seconds for another holder's adoption."""
 LATE = 1.0
-"""Longest way of a frame from an owner, in seconds."""
+"""Longest time in seconds that a frame takes from its owner to here."""
 FENCED = 4096
 """Number of ended logs that are remembered, to refuse their frames."""
 
@@ -201,7 +201,8 @@ class Replicas:
         self.source.forget(broker)
         for log, copy in list(self.copies.items()):
             if copy.owner.name == broker.name and copy.owner.incarnation <= broker.incarnation:
-                copy.upto = self._port.now if left else copy.upto
+                if left:
+                    copy.upto = self._port.now
                 if copy.state is State.FOLLOWING and not (copy.whole and copy.sessions):
                     self._forget_log(log)
                 elif self._step(copy, Event.OWNER_LOST):
