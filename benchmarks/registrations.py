@@ -187,11 +187,8 @@ def markdown(points: Sequence[Point], command: str) -> str:
     """The section of docs/performance.md."""
     return "\n".join(
         [
-            f"Measured by `{command}`, load average {os.getloadavg()[0]:.1f} by all programs at the end.",
-            "",
-            f"Processor time of two brokers together: one gets all subscriptions (load `mixed`), {TOGETHER} at a time, "
-            f"the other publishes to {PUBLISHED} topics. *simulated*: two nodes in one process, all memory counts; "
-            f"*live*: two processes and clients over MQTT, {PER_CLIENT} subscriptions each, ended by their disconnect.",
+            f"Measured by `{command}`: processor time of two brokers. One gets all subscriptions (load `mixed`), "
+            f"{TOGETHER} at a time, the other publishes to {PUBLISHED} topics.",
             "",
             "| " + " | ".join(HEADERS) + " |",
             "|---|" + "---:|" * (len(HEADERS) - 1),
