@@ -129,8 +129,7 @@ async def subscribed(number: int, port: int, filters: Sequence[str]) -> tuple[fl
     reader, writer = await connected(f"many-{number}", port)
     for begin in range(0, len(filters), TOGETHER):
         part = filters[begin : begin + TOGETHER]
-        body = b"\0\1" + b"".join(len(each.encode()).to_bytes(2) + each.encode() + b"\0" for each in part)
-        writer.write(b"\x82" + packets.remaining_length(len(body)) + body)
+        writer.write(packets.subscribe_all(part, 0))
         head = 1 + len(packets.remaining_length(2 + len(part)))
         suback = await asyncio.wait_for(reader.readexactly(head + 2 + len(part)), LONG)
         if 0x80 in suback[head + 2 :]:

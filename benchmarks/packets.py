@@ -8,6 +8,7 @@ field at offset k of every packet is the slice ``[k::size]``. In both cases Pyth
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 CONNACK_BYTES = 4
@@ -41,7 +42,12 @@ def connect(client_id: str, lasting: bool = False) -> bytes:
 
 def subscribe(topic_filter: str, qos: int) -> bytes:
     """SUBSCRIBE to one filter, with packet identifier 1."""
-    body = b"\x00\x01" + _text(topic_filter) + bytes([qos])
+    return subscribe_all([topic_filter], qos)
+
+
+def subscribe_all(topic_filters: Iterable[str], qos: int) -> bytes:
+    """SUBSCRIBE to all these filters, with packet identifier 1."""
+    body = b"\x00\x01" + b"".join(_text(each) + bytes([qos]) for each in topic_filters)
     return b"\x82" + remaining_length(len(body)) + body
 
 

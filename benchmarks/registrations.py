@@ -158,8 +158,7 @@ def live(count: int) -> Point:
 
 def _subscribe(sock: socket.socket, filters: Sequence[str]) -> None:
     """One SUBSCRIBE, past its SUBACK. Raises SetupError."""
-    body = b"\0\1" + b"".join(len(f.encode()).to_bytes(2) + f.encode() + b"\0" for f in filters)
-    sock.sendall(b"\x82" + packets.remaining_length(len(body)) + body)
+    sock.sendall(packets.subscribe_all(filters, 0))
     sock.settimeout(60.0)
     size = client.read_exactly(sock, 2)[1]
     if 0x80 in client.read_exactly(sock, size)[2:]:

@@ -62,9 +62,8 @@ class Device:
         if connack[0] != 0x20 or connack[3]:
             raise ConnectionRefusedError(f"client {self._number}: {connack.hex()}")
         if not connack[2]:
-            entries = (f"site/{self._number}/{each}".encode() for each in range(FILTERS))
-            body = b"\0\1" + b"".join(len(name).to_bytes(2) + name + b"\1" for name in entries)
-            self._writer.write(b"\x82" + packets.remaining_length(len(body)) + body)
+            entries = (f"site/{self._number}/{each}" for each in range(FILTERS))
+            self._writer.write(packets.subscribe_all(entries, 1))
             suback = await reader.readexactly(4 + FILTERS)
             if 0x80 in suback[4:]:
                 raise ConnectionRefusedError(f"client {self._number}: {suback.hex()}")
