@@ -1,4 +1,5 @@
-"""The frame of every program: the event loop, an orderly end at SIGTERM or SIGINT, orders on standard input."""
+"""The frame of every program: the event loop, an orderly end at SIGTERM or SIGINT, orders on standard input and the
+lines that answer them."""
 
 from __future__ import annotations
 
@@ -72,6 +73,13 @@ async def orders() -> AsyncIterator[str]:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
         yield line.decode(errors="replace").strip()
+
+
+def say(line: str) -> None:
+    """Print a line at once and in one write, so that programs that share an output do not mix their lines. `print`
+    writes the line and its end apart where the output is not buffered."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _can_wait(descriptor: int) -> bool:

@@ -11,6 +11,8 @@ import os
 import socket
 from collections.abc import Mapping
 
+from saps.runtime.process import say
+
 logger = logging.getLogger(__name__)
 
 _attending: set[asyncio.Task[None]] = set()
@@ -64,7 +66,7 @@ class ServiceManager:
 def announce(line: str, stop: asyncio.Event) -> None:
     """Report that the program serves now: print a line, notify the service manager, and feed its watchdog until the
     program has stopped."""
-    print(line, flush=True)
+    say(line)
     manager = ServiceManager.of(os.environ)
     if manager is None:
         return

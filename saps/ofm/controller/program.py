@@ -341,7 +341,7 @@ async def _serve(settings: ControllerSettings, stop: asyncio.Event) -> int:
         await program.start()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, program.reload)
         process.calm_garbage_collector()
-        print(program.ready_line(), flush=True)
+        process.say(program.ready_line())
         await stop.wait()
         logger.info("the controller stops")
     finally:

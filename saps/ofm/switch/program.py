@@ -31,7 +31,7 @@ async def _serve(
             await switches.start(ports.host, ports.port)
         except OSError as error:
             raise SettingError("ports", process.refused(ports, error)) from None
-        print(ready_line(switches), flush=True)
+        process.say(ready_line(switches))
         orders = asyncio.ensure_future(_orders(switches))
         await stop.wait()
         orders.cancel()
@@ -49,7 +49,7 @@ def ready_line(switches: SoftwareSwitches) -> str:
 async def _orders(switches: SoftwareSwitches) -> None:
     """Answer the orders on standard input, until its end."""
     async for line in process.orders():
-        print(json.dumps(order(switches, line)), flush=True)
+        process.say(json.dumps(order(switches, line)))
 
 
 def order(switches: SoftwareSwitches, line: str) -> Any:

@@ -182,8 +182,8 @@ async def _serve(gateway: Gateway, settings: OfgateSettings, stop: asyncio.Event
     await service.start()
     listen = settings.decisions
     door = f" decisions={Address(listen.host, service.port)}" if listen is not None and service.port else ""
-    print(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}", flush=True)
-    orders = asyncio.ensure_future(_orders(gateway, lambda line: print(line, flush=True)))
+    process.say(f"ready name={gateway.gate.name} overlay={gateway.broker.ref.address}{door}")
+    orders = asyncio.ensure_future(_orders(gateway))
     await stop.wait()
     orders.cancel()
     logger.info("%s leaves", gateway.gate.name)
@@ -192,7 +192,7 @@ async def _serve(gateway: Gateway, settings: OfgateSettings, stop: asyncio.Event
     return 0
 
 
-async def _orders(gateway: Gateway, answer: Callable[[str], None]) -> None:
+async def _orders(gateway: Gateway) -> None:
     """Answer the orders on standard input, until its end."""
     async for line in process.orders():
-        answer(msgspec.json.encode(await gateway.order(line)).decode())
+        process.say(msgspec.json.encode(await gateway.order(line)).decode())
