@@ -76,6 +76,10 @@ class SavedSession(msgspec.Struct):
         return (self.number, self.client_id, self.user, self.expiry, self.ends, *will, self.birth)
 
 
+RECENT = 4096
+"""Most publications that a session remembers (one reference each). So copies that another broker kept for the session
+are not delivered twice."""
+
 Grouped = list[tuple[str, int, list[int]]]
 """Origins of publications: broker, incarnation, and sequence numbers."""
 

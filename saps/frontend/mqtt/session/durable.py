@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.budget import Budget
-from saps.frontend.mqtt.session.journaled import RECENT, Copies, Entry, JournaledIncoming, JournaledInflight
+from saps.frontend.mqtt.session.journaled import Copies, Entry, JournaledIncoming, JournaledInflight
 from saps.frontend.mqtt.session.message_queue import MessageQueue
 from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
 from saps.frontend.mqtt.session.window import Copy
@@ -23,7 +23,7 @@ from saps.local.subscriptions import Target
 from saps.marks import hit
 from saps.messages import Subscription
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.saved import Grouped, SavedCopy, SavedSession, grouped
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedSession, grouped
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 from saps.frontend.mqtt.session.window import Copy
 from saps.local.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
-
-RECENT = 4096
-"""Most publications that a session remembers (one reference each). So copies that another broker kept for the session
-are not delivered twice."""
+from saps.storage.saved import RECENT
 
 
 class Entry(NamedTuple):

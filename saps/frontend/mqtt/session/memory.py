@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 
 from saps.frontend.mqtt.session.durable import DurableSession
-from saps.frontend.mqtt.session.journaled import RECENT
 from saps.frontend.mqtt.session.session import Session
 from saps.local.batch import Origin
+from saps.storage.saved import RECENT
 
 
 class Memory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import deque
 
 from saps.local.batch import UNNUMBERED, Origin
 from saps.messages import Subscription
@@ -12,10 +12,8 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
-from saps.storage.saved import Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
 
-RECENT = 1024
-"""Number of messages per session whose origins are remembered, as a guard against duplicates."""
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
 
@@ -28,8 +26,8 @@ class _Memory:
     def __init__(self) -> None:
         self.before: Grouped = []
         """Those that it had before it came to the owner."""
-        self.recent: OrderedDict[Origin, None] = OrderedDict()
-        """The last ones since then, at most `RECENT`."""
+        self.recent: deque[Origin] = deque(maxlen=RECENT)
+        """The last ones since then."""
 
     @property
     def had(self) -> dict[Origin, None]:
@@ -140,10 +138,7 @@ class Copy:
     def _remember(self, copy: QueuedCopy) -> None:
         message = self.messages.get(copy.message)
         if message is not None:
-            recent = self._memories.setdefault(copy.session, _Memory()).recent
-            recent[self._origin(message)] = None
-            if len(recent) > RECENT:
-                recent.popitem(last=False)
+            self._memories.setdefault(copy.session, _Memory()).recent.append(self._origin(message))
 
     def _origin(self, message: MessageCopy) -> Origin:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
