@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 from saps.marks import hit
@@ -20,6 +21,11 @@ from saps.topics import matches
 
 REPEAT = 0.5
 """Interval between two attempts to reach a missing member, in seconds."""
+LATE = 1.0
+"""Seconds after which an acknowledgement is late: sessions may have left the member meanwhile, as to others it was
+lost."""
+MOST_LATE = 1024
+"""Number of frames that were acknowledged late and are remembered."""
 
 
 class Acknowledgements:
@@ -35,6 +41,8 @@ class Acknowledgements:
         """The last token assigned."""
         self._own: dict[int, Pending] = {}
         """Own frames that some member has not acknowledged yet, by the first sequence number of the frame."""
+        self._late: deque[tuple[float, Published]] = deque(maxlen=MOST_LATE)
+        """Own frames that were acknowledged late, each with the time of that."""
         self.statistics: Statistics | None = None
         """Counters by topic, or None while nobody counts."""
 
@@ -96,6 +104,8 @@ class Acknowledgements:
             if self.statistics is not None:
                 for topic, count in counts_of(pending.body):
                     self.statistics.confirmed(topic, self._port.now - pending.since, count)
+            if self._port.now - pending.since >= LATE:
+                self._late.append((self._port.now, Published(pending.body, pending.since, _sent(pending))))
             pending.confirm()
 
     def _repeat(self, pending: Pending) -> None:
@@ -130,8 +140,14 @@ class Acknowledgements:
             wanted = [member in (stream.members or ()) or member in stream.behind for stream in pending.streams]
             body = to_parts(pending.body, wanted)
             if body is not None:
-                sent = frozenset(each for stream in pending.streams for each in stream.members or ())
-                found.append(Published(body, pending.since, sent))
+                found.append(Published(body, pending.since, _sent(pending)))
+        return sorted(found, key=Published.first)
+
+    def late(self, member: BrokerRef, left: float) -> list[Published]:
+        """Return the own publications from before the time `left` that `member` may have got only later, in order of
+        their sequence numbers."""
+        late = [each for at, each in self._late if at > left and member in each.sent]
+        found = [each for each in (*late, *self.unacknowledged(member)) if each.at <= left]
         return sorted(found, key=Published.first)
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:
@@ -190,3 +206,8 @@ class Acknowledgements:
                 due.pending.waiting -= 1
                 due.pending.missing.append(due.child)
                 self.expect_acknowledgement(due.pending, divide(self._port.me, due.slice, self._port.order))
+
+
+def _sent(pending: Pending) -> frozenset[BrokerRef]:
+    """Return the brokers to which an own frame was sent."""
+    return frozenset(each for stream in pending.streams for each in stream.members or ())

@@ -28,6 +28,8 @@ from saps.overlay.ring.keys import BrokerRef
 
 ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
+NOTHING_BUT_DOUBTS = 1 << 63
+"""Above all sequence numbers: a filter that counts from here on counts for publications in doubt only."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -176,12 +178,12 @@ class Heirs:
         """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
         because their clients have moved: the broker inherits what their former brokers have missed."""
         stays = [self._stay(lag, *each) for each in pairwise([*frame.former, frame.former[-1]])]
-        for former in frame.former:
+        for former, stay in zip(frame.former, stays, strict=True):
             if former.owed and former.broker.name != self._port.me.name:
-                self._inherits(lag, frame, former, stays)
+                self._inherits(lag, frame, former, stay, stays)
 
-    def _inherits(self, lag: Lag, frame: WantedFilters, former: Former, stays: list[Stay]) -> None:
-        """Add what a broker inherits with a group of sessions from one of their former brokers."""
+    def _inherits(self, lag: Lag, frame: WantedFilters, former: Former, stay: Stay, stays: list[Stay]) -> None:
+        """Add what a broker inherits with a group of sessions from one of their former brokers (`stay`)."""
         owner, filters = former.broker, [each.topic_filter for each in frame.filters]
         served = max(map(self._served, stays))
         left, at = self._left.get(owner), lag.since - former.age
@@ -194,10 +196,18 @@ class Heirs:
             return
         missed = self._lags.get(owner)
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
-        if missed is not None or first > owner.incarnation:  # else it was never lost, or is served
+        if missed is not None or first > owner.incarnation:
             wanted, (place, taken) = lag.wanted.of(frame.number, stays), self._missed(owner)
             self._owed(owner, filters, wanted, served)
             lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
+        elif late := self._acknowledgements.late(owner, stay.left):  # it was never lost, or is served
+            hit("moved away from a broker that got publications late")
+            doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays)
+            doubts.add(late, self._log.first, owner)
+            for topic_filter in filters:
+                wanted.add(topic_filter, math.inf, NOTHING_BUT_DOUBTS)
+            place = self._log.place_of(min(doubts.seqs))
+            lag.inherit(wanted, doubts, place, NOTHING_BUT_DOUBTS, served)
 
     def _served(self, stay: Stay) -> int:
         """Return the number up to which a broker has got all that it had missed, in catch-ups for which it was asked
@@ -317,7 +327,7 @@ class Heirs:
                 wanted.add(topic_filter, math.inf, max(had[topic_filter], least))
             elif lag is not None and lag.cause is Cause.RESTORED and not served:
                 # announced to an earlier incarnation, at an unknown time
-                wanted.add(topic_filter, self._since(owner, lag), 1 << 63)
+                wanted.add(topic_filter, self._since(owner, lag), NOTHING_BUT_DOUBTS)
             else:
                 wanted.add(topic_filter, math.inf, max(least, self._log.earlier))
         return wanted

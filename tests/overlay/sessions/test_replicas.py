@@ -951,3 +951,30 @@ def test_of_the_brokers_long_left_the_last_one_is_remembered() -> None:
     heritage.add("c", stays)
     assert [each.owner for each in heritage.of("c")] == [three.ref, two.ref, one.ref]
     assert [legacy.owed for legacy in heritage.legacies(three.ref)] == [[False, True, False]]
+
+
+@marks.expect("moved away from a broker that got publications late")
+@DISKS
+def test_a_broker_that_was_never_lost_gets_a_publication_after_the_session_has_left_it(disks: bool) -> None:
+    """To the session's new broker the publisher's was lost. The publication was acknowledged, and never came."""
+    beside_a_cut(3291, disks)
+
+
+def test_two_branches_of_a_session_beyond_a_cut_do_not_use_the_same_packet_identifiers() -> None:
+    """A client that went from one to the other took a message for the repetition of another one, which it lost."""
+    mesh = Replicated(1)
+    one, two, three = mesh.build(3)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    mesh.run(2)
+    mesh.partition([one.name])
+    mesh.run(5)
+    for number in range(10):
+        mesh.tell(one, number, 2)
+        mesh.tell(three, number, 2)
+    assert nomad.arrive(two)
+    mesh.run(2)
+    ids = [set(mesh.benches[broker].frontend.sessions["c"].window.inflight) for broker in (one, two)]
+    assert [len(each) for each in ids] == [10, 10]
+    assert ids[0].isdisjoint(ids[1])

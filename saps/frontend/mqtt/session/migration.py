@@ -6,6 +6,7 @@ mesh requests the session of a client that has connected to another broker.
 
 from __future__ import annotations
 
+from binascii import crc32
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import inf
@@ -328,6 +329,9 @@ class SessionMigration:
         claimed = bool(self._arrivals.setdefault(client, []))
         filters = self.receive(client, first, subscribed)
         session = self._sessions[client]
+        # Beyond a cut the session may go on at its owner: a client that goes there must not take messages of the two
+        # brokers for one.
+        session.window.next_id = crc32(f"{owner}".encode()) % 0xFFFF + 1
         if saved.ends is not None:
             session.ends_at = saved.ends - epoch
 
