@@ -15,7 +15,7 @@ from saps.overlay.missed.log import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained
-from saps.storage.driver.missed import boot, left, segments
+from saps.storage.driver.missed import Unflushed, boot, left, segments
 from saps.storage.driver.store import Store
 from saps.storage.place import Server
 from saps.storage.witness import EVERY, Notes
@@ -96,9 +96,13 @@ def keep_missed(broker: Parts) -> None:
         catch_up.log.size = min(settings.overlay.missed_size, IN_MEMORY)
         return
     catch_up.log.size = settings.overlay.missed_size
-    catch_up.log.segment = segments(Path(settings.storage.file))
+    file, store, unflushed = Path(settings.storage.file), broker.server.store, None
+    if settings.storage.sync == "full" and store is not None:
+        unflushed = Unflushed(file.parent, store.journal.outside)
+        store.flush_first(unflushed.flush)
+    catch_up.log.segment = segments(file, unflushed)
     try:
-        catch_up.restore(left(Path(settings.storage.file)), broker.mesh.node.port.timers.wall(), boot())
+        catch_up.restore(left(file, unflushed), broker.mesh.node.port.timers.wall(), boot())
     except OSError as error:
         raise SettingError("storage.file", str(error)) from None
 

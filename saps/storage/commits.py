@@ -203,7 +203,8 @@ class Commits:
             return
         for held in self.held:
             held.cut()
-        if batch := self.journal.take():
+        some, batch = bool(self.journal), self.journal.take()
+        if some:
             self._batch = batch
             self._missing = 1
             if self.copier is not None:

@@ -126,6 +126,8 @@ class Journal:
         self._urgent = False
         self._late = False
         self._next = 1
+        self._outside = False
+        """Whether files beside the storage have to be flushed with the next commit."""
         self._returned = False
         """Whether a part of the batch may be at another place already, so that a dropped row must be deleted there."""
         self.payload = 0
@@ -139,12 +141,12 @@ class Journal:
         number."""
 
     def __bool__(self) -> bool:
-        return bool(self._batch)
+        return bool(self._batch) or self._outside
 
     @property
     def urgent(self) -> bool:
         """Whether an acknowledgement waits for a change in this journal."""
-        return self._urgent and bool(self._batch)
+        return self._urgent and bool(self)
 
     def number(self) -> int:
         """Return a new row number, greater than all before."""
@@ -187,6 +189,13 @@ class Journal:
         else:
             rows[key] = None
 
+    def outside(self) -> None:
+        """Note that a file beside the storage was written: the next commit flushes it, and may have no changes else.
+        The change is urgent."""
+        self._outside = True
+        if not self._urgent:
+            self._hurry()
+
     def _hurry(self) -> None:
         self._urgent = True
         self.watcher.on_urgent()
@@ -194,7 +203,7 @@ class Journal:
     def take(self) -> Batch:
         """Return all changes so far, and begin an empty batch. Fixes the origins of the messages in the batch."""
         batch, self._batch, self.payload = self._batch, {}, 0
-        self._returned = self._urgent = self._late = False
+        self._returned = self._urgent = self._late = self._outside = False
         messages = batch.get(Table.MESSAGES, {})
         for number, row in messages.items():
             if row is not None and isinstance(row[3], Stored):
@@ -208,7 +217,7 @@ class Journal:
 
     def give_back(self, batch: Batch) -> None:
         """Put back a batch that could not be written, under the changes noted since. The result is urgent."""
-        newer, self._returned, self._urgent = self._batch, True, True
+        newer, self._returned, self._urgent, self._outside = self._batch, True, True, True
         for table, rows in newer.items():
             batch.setdefault(table, {}).update(rows)
         self._batch = batch

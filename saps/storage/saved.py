@@ -84,12 +84,19 @@ Grouped = list[tuple[str, int, list[int]]]
 """Origins of publications: broker, incarnation, and sequence numbers."""
 
 
+TOGETHER = 256
+"""Number of origins in a row that are grouped. Across these their order is kept: a session forgets the oldest first."""
+
+
 def grouped(origins: Iterable[Origin]) -> Grouped:
-    """Return the origins by incarnation, in the order of the first one of each."""
-    incarnations: dict[tuple[str, int], list[int]] = {}
-    for broker, incarnation, seq in origins:
-        incarnations.setdefault((broker, incarnation), []).append(seq)
-    return [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
+    """Return the origins, of `TOGETHER` in a row those of an incarnation together."""
+    found, every = Grouped(), [*origins]
+    for begin in range(0, len(every), TOGETHER):
+        incarnations: dict[tuple[str, int], list[int]] = {}
+        for broker, incarnation, seq in every[begin : begin + TOGETHER]:
+            incarnations.setdefault((broker, incarnation), []).append(seq)
+        found += [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
+    return found
 
 
 def origins_of(groups: Iterable[tuple[str, int, list[int]]]) -> list[Origin]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 from copy import copy
 from functools import partial
@@ -12,7 +14,8 @@ import pytest
 from saps.overlay.missed.log import Fate, Head, MissedLog, Served
 from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
-from saps.storage.driver.missed import FileSegment, left, segments
+from saps.storage.driver.missed import FileSegment, Unflushed, left, segments
+from saps.storage.driver.store import Store
 from tests import marks
 from tests.batches import frame
 
@@ -199,3 +202,43 @@ def test_what_becomes_of_a_broker_is_nothing_to_be_sent() -> None:
     write(log, 1, 3)
     log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
     assert [place for _, place in log.read(log.start)][-1] == log.last
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+async def test_a_commit_flushes_what_was_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int) -> None:
+    """A loss of power destroyed what was acknowledged minutes ago, and brought back what was over (`make chaos`)."""
+    flushed: list[str] = []
+    fdatasync = os.fdatasync
+
+    def noted(file: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{file}"))
+        if len(flushed) <= failures:
+            raise OSError(errno.EIO, "it is broken")
+        fdatasync(file)
+
+    store = Store(tmp_path / "s.db", "full")
+    monkeypatch.setattr(os, "fdatasync", noted)
+    unflushed = Unflushed(tmp_path, store.journal.outside)
+    store.flush_first(unflushed.flush)
+    log = MissedLog(segments(tmp_path / "s.db", unflushed))
+    log.begin(1)
+    write(log, 1, 3)
+    for _ in range(2):
+        assert store.commits.pending
+        done = asyncio.Event()
+        store.commits.then(done.set)
+        await done.wait()
+        assert flushed == [str(tmp_path / "s.db.missed-0")] * (1 + failures)
+        assert not store.commits.pending
+        log.end()  # the folder is flushed
+    assert not any("missed" in name for name in os.listdir(tmp_path))
+    await store.close()
+
+
+async def test_a_segment_that_is_deleted_need_not_be_flushed(tmp_path: Path) -> None:
+    unflushed = Unflushed(tmp_path, lambda: None)
+    segment = FileSegment(tmp_path / "s.db.missed-0", unflushed=unflushed)
+    segment.append(b"1")
+    segment.close()
+    unflushed.flush()
+    assert not segment.unflushed

@@ -154,8 +154,8 @@ class CatchUp:
         for each in served:
             self.heirs.restore_served(each)
         for fate in lost:
-            lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, 0, fate.at)
-            lag.restore(fate)
+            lag = self.lags[fate.broker] = Lag(fate.broker, self.log.start, fate.taken, fate.at)
+            lag.restore(fate, self.log)
             self.heirs.restore(fate)
         if self.log.active:
             hit("log of an earlier incarnation")

@@ -30,6 +30,8 @@ ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
 NOTHING_BUT_DOUBTS = 1 << 63
 """Above all sequence numbers: a filter that counts from here on counts for publications in doubt only."""
+TOLD = 1.0
+"""Longest time in seconds between a question about sessions and the answer, which tells how long ago they came."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -178,12 +180,13 @@ class Heirs:
         """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
         because their clients have moved: the broker inherits what their former brokers have missed."""
         stays = [self._stay(lag, *each) for each in pairwise([*frame.former, frame.former[-1]])]
-        for former, stay in zip(frame.former, stays, strict=True):
+        for number, former in enumerate(frame.former):
             if former.owed and former.broker.name != self._port.me.name:
-                self._inherits(lag, frame, former, stay, stays)
+                self._inherits(lag, frame, number, stays)
 
-    def _inherits(self, lag: Lag, frame: WantedFilters, former: Former, stay: Stay, stays: list[Stay]) -> None:
-        """Add what a broker inherits with a group of sessions from one of their former brokers (`stay`)."""
+    def _inherits(self, lag: Lag, frame: WantedFilters, number: int, stays: list[Stay]) -> None:
+        """Add what a broker inherits with a group of sessions from one of their former brokers."""
+        former, stay, after = frame.former[number], stays[number], stays[min(number + 1, len(stays) - 1)]
         owner, filters = former.broker, [each.topic_filter for each in frame.filters]
         served = max(map(self._served, stays))
         left, at = self._left.get(owner), lag.since - former.age
@@ -199,7 +202,9 @@ class Heirs:
         if missed is not None or first > owner.incarnation:
             wanted, (place, taken) = lag.wanted.of(frame.number, stays), self._missed(owner)
             self._owed(owner, filters, wanted, served)
-            lag.inherit(wanted, None if missed is None else missed.doubts, place, max(served, taken), served)
+            until = after.came + TOLD if missed is None else math.inf  # later its heir got what was published
+            doubts = None if missed is None else missed.doubts
+            lag.inherit(wanted, doubts, place, max(served, taken), served, until)
         elif late := self._acknowledgements.late(owner, stay.left):  # it was never lost, or is served
             hit("moved away from a broker that got publications late")
             doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays)

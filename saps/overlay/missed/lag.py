@@ -59,8 +59,9 @@ class Wanted:
         self._shared = FilterNode()
         self._topics: dict[str, list[str]] = {}
         """Cache: the plain filters that match a topic."""
-        self.above = 0
-        """Number above which the filters of a group count, except for doubts."""
+        self._owed: list[tuple[int, float]] = []
+        """Of a group, for each former broker: the number above which and the time until which it may have missed
+        publications, except for doubts."""
         self.moved: dict[int, Wanted] = {}
         """The groups of sessions with former brokers, by `WantedFilters.number`: filters that count for publications
         that came to none of these brokers while the sessions were there."""
@@ -72,6 +73,10 @@ class Wanted:
         found = self.moved.setdefault(group, Wanted())
         found._stays = stays
         return found
+
+    def owe(self, above: int, until: float) -> None:
+        """Note what a former broker may have missed, as in `_owed`."""
+        self._owed.append((above, until))
 
     def add(self, topic_filter: str, at: float, seq: int) -> None:
         """Add a filter that counts for publications from the time `at` on (in seconds of the port's clock), or with
@@ -99,7 +104,9 @@ class Wanted:
         return tuple(
             number
             for number, group in self.moved.items()
-            if seq > group.above and group.wants(topic, at, seq) and not group._had(at, origin, sent)
+            if any(seq > above and at <= until for above, until in group._owed)
+            and group.wants(topic, at, seq)
+            and not group._had(at, origin, sent)
         )
 
     def doubted(
@@ -254,13 +261,14 @@ class Lag:
         """Return the record of a lost broker that a later incarnation of this broker restores. `heard` is as in
         `Fate`."""
         own = self.doubts.of(self.broker)
-        return Fate(now, self.broker, True, own.before, own.seqs, dict(self.baselines), heard)
+        return Fate(now, self.broker, True, own.before, own.seqs, dict(self.baselines), heard, self.taken)
 
-    def restore(self, fate: Fate) -> None:
+    def restore(self, fate: Fate, log: MissedLog) -> None:
         """Restore the state of a broker that an earlier incarnation of this broker had lost."""
         self.cause = Cause.RESTORED
         self.baselines = fate.baselines
         self.doubts.restore(fate.doubts, fate.before, self.broker)
+        self.place = log.place_of(self.start + 1)
 
     def ask(self, number: int, now: float) -> None:
         """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
@@ -268,14 +276,16 @@ class Lag:
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
 
-    def inherit(self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int, served: int) -> None:
+    def inherit(
+        self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int, served: int, until: float = math.inf
+    ) -> None:
         """Add what the broker inherits with sessions that were at an owner before; `wanted` are their filters.
 
         The owner's `doubts` above `served` become doubts of the broker, as far as the sessions want them. The log is
-        read again from `place`, for publications above the owner's `taken`. What the broker has taken for itself stays
-        taken.
+        read again from `place`, for publications above the owner's `taken` that were published `until` a time. What the
+        broker has taken for itself stays taken.
         """
-        wanted.above = min(taken, wanted.above or taken)
+        wanted.owe(taken, until)
         if doubts is not None:
             news = {seq: topic for seq, topic in doubts.seqs.items() if seq > served}
             self.doubts.join(doubts, [seq for seq, topic in news.items() if wanted.wants(topic, math.inf, seq)])

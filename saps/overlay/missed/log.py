@@ -56,6 +56,8 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     heard: float = -math.inf
     """When an earlier incarnation of the broker was over, in seconds of this broker's clock: the lost one has missed
     nothing from before. -inf: none is known of."""
+    taken: int = 0
+    """`Lag.taken` of the broker."""
 
     def shift(self, seconds: float) -> None:
         """Count the times by a clock that is so much behind."""

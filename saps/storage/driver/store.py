@@ -94,6 +94,11 @@ class Store:
         assert self._database is not None
         return self._database.state.number
 
+    def flush_first(self, flush: Callable[[], None]) -> None:
+        """Have each commit call `flush` first, in the storage's thread (`Journal.outside`). It may raise `OSError`."""
+        assert isinstance(self._writer, Writer)
+        self._writer.flush_first(flush)
+
     def _tell(self, storage_fault: StorageFault | None) -> None:
         for told in self.on_storage_fault:
             told(storage_fault)

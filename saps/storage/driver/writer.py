@@ -45,12 +45,17 @@ class Writer:
         self._database = database
         self._loop = asyncio.get_running_loop()
         self.later = later_on(self._loop)
+        self._flush: Callable[[], None] = _nothing
         self._work: SimpleQueue[tuple[Batch, Commits] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
 
     def write(self, batch: Batch, commits: Commits) -> None:
         self._work.put((batch, commits))
+
+    def flush_first(self, flush: Callable[[], None]) -> None:
+        """Call `flush` before each batch is written, in the thread. It flushes files beside the storage."""
+        self._flush = flush
 
     async def close(self, *all_commits: Commits) -> None:
         """Write all that is left in the journals of `all_commits`, then end the thread and close the storage. After
@@ -77,12 +82,18 @@ class Writer:
                 return
             batch, commits = work
             try:
-                self._database.write(batch)
+                self._flush()
+                if batch:
+                    self._database.write(batch)
             except Exception as error:  # any error: the broker stays up and reports it
                 full, reason = self._database.engine.fault(error)
                 tell(commits.failed, full, f"{self._database.name}: {reason}")
             else:
                 tell(commits.written, self._database.size)
+
+
+def _nothing() -> None:
+    pass
 
 
 async def _written(commits: Commits) -> None:
