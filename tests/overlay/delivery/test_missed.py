@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
 from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
-from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.heirs import TOLD, UNNOTICED
 from saps.overlay.missed.lag import Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.missed.published import Published
@@ -119,6 +121,31 @@ def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to
     later, seq = simulation.now + 1, 1 << 40
     assert lag.wanted.missed("a", later, seq, one.ref, {three.ref})
     assert not lag.wanted.missed("a", later, seq, one.ref, {two.ref})
+
+
+def test_what_a_former_broker_can_have_missed_ends_when_its_heir_has_the_sessions() -> None:
+    """Without a lag of it, all since the log began was looked at: of two brokers it is not known to the millisecond
+    when sessions went from one to the other (`make chaos`)."""
+    simulation, (one, two, three), catch_up = served_after_a_cut()
+    simulation.run(100)
+    lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
+    older = msgspec.structs.replace(three.ref, incarnation=1)  # which the publishers' broker never heard
+    former = [Former(older, LONG_AGO + 60.0, LONG_AGO, True), Former(two.ref, 0.0, 60.0, False)]
+    catch_up.heirs.adopted(lag, WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], former))
+    assert lag.wanted.missed("a", simulation.now - 60 + TOLD, 1 << 40, one.ref, set())
+    assert not lag.wanted.missed("a", simulation.now - 58 + TOLD, 1 << 40, one.ref, set())
+
+
+def test_a_restarted_broker_knows_up_to_where_a_lost_one_had_everything() -> None:
+    """It began with the oldest record of its log (`make chaos`)."""
+    log, ref = MissedLog(), BrokerRef("b", 1, "h:1", "c")
+    log.begin(1)
+    for seq in range(1, 11):
+        log.append(float(seq), frame("t", seq), [()], [])
+    fate = Lag(ref, log.last, 8, 9.0).fate(9.0, -math.inf)
+    lag = Lag(ref, log.start, fate.taken, fate.at)
+    lag.restore(fate, log)
+    assert (lag.start, lag.taken) == (8, 8)
 
 
 def test_sessions_had_what_went_to_a_broker_that_only_their_heir_took_for_dead() -> None:
