@@ -232,7 +232,9 @@ class Heirs:
         came, gone = lag.since - former.came, lag.since - former.age
         if former is heir:
             gone = math.inf  # they are still there, and get what is published from now on
-        elif former.age >= LONG_AGO / 2:  # it was taken for dead
+        elif former.age < LONG_AGO / 2:
+            gone += self._port.now - lag.since  # at the latest: the answer counts from a time since the question
+        else:  # it was taken for dead
             gone += LONG_AGO  # the copies lack what it got later, if it was lost to the heir only
             if former.broker.name == self._port.me.name:
                 if former.broker != self._port.me:
