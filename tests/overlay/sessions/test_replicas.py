@@ -444,7 +444,7 @@ ON_DISK = (0, 1019, 20001, 20057, 30111, 50015, 542045)
 
 
 @pytest.mark.parametrize(
-    "seed", kept(*ON_DISK, 14, 1006, 1024, 2017, 2033, 3007, 3032, 3039, 4000, 4036, 41022, 43028, quick=5)
+    "seed", kept(*ON_DISK, 14, 1006, 1024, 2017, 2033, 3007, 3032, 3039, 3068, 4000, 4036, 41022, 43028, quick=5)
 )
 def test_several_faults_that_failed_once(seed: int) -> None:
     """0: a CONNECT at the session's own broker was older than one that came before it elsewhere. 1006: a branch left
@@ -455,8 +455,8 @@ def test_several_faults_that_failed_once(seed: int) -> None:
     an heir that had asked the old owner before its death did not ask it again. 20057: a holder that had stood still
     waited for an heir that was done, and adopted a copy of half a minute ago. 30111: a claim from before a standstill
     ended by answers from before it. 41022: what a branch had sent under an identifier in use came after what it had
-    sent later. 4000: all that knew of the session were dead or stood still. 43028, 542045: a client entered an adopted
-    session though a later claim waited for it."""
+    sent later. 3068: the broker that had it died on its way, long after the CONNECT. 4000: all that knew of the session
+    were dead or stood still. 43028, 542045: a client entered an adopted session though a later claim waited for it."""
     several(seed, disks=seed in ON_DISK)
 
 

@@ -474,6 +474,8 @@ class MigrationTarget:
                 self._arrived(transfer)
                 continue
             logger.warning("the session of %r was at %s, which has gone", transfer.claiming.client, broker.name)
+            if transfer.stage is not Stage.ASKING:
+                transfer.claiming.since = self._port.now  # it did have the session: the wait for its heir begins anew
             self._stop(transfer)
             if not (transfer.kept and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
                 self._next(transfer)
