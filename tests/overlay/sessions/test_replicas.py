@@ -312,6 +312,33 @@ def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
     assert session.had.keys() == had
 
 
+def test_a_new_holder_learns_what_a_session_had_before() -> None:
+    """It did not: what a client got and acknowledged before any copy was in sync came again from its heir
+    (`make chaos`)."""
+    mesh = Replicated(1)
+    [one] = mesh.build(1)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    for number in range(10):
+        mesh.tell(one, number, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 10)
+    mesh.run(1)
+    nomad.hear()
+    nomad.answer()
+    two = mesh.add("b1", "c0", one.name)
+    mesh.run(5)
+    session = mesh.benches[one].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    had = session.had.keys()
+    assert len(had) == 10
+    mesh.crash(one.name)
+    assert nomad.arrive(two)
+    session = mesh.benches[two].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    assert session.had.keys() == had
+
+
 def test_a_session_on_its_way_can_be_copied() -> None:
     """Its time of expiry stands still meanwhile. (It was copied as infinite: a frame that no broker reads.)"""
     mesh = Replicated(1)

@@ -158,7 +158,8 @@ class DurableSession(Session):
         super().deliver(batch, target)
 
     def rows(self) -> Iterator[Change]:
-        """Yield all rows of the session in the journal."""
+        """Yield all rows of the session, for a broker that has had none of its changes so far. Unlike in the journal,
+        `Table.HAD` has also what it got here."""
         if not self.stored:
             return
         number = self.number
@@ -168,8 +169,8 @@ class DurableSession(Session):
         for book in (self.window.inflight, self.queue, self.incoming):
             if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
-        if had := self._had_elsewhere():
-            yield Table.HAD, number, (number, had)
+        if had := self.had:
+            yield Table.HAD, number, (number, grouped(had))
 
     def _keep_had(self) -> None:
         if had := self._had_elsewhere():

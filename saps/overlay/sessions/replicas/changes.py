@@ -9,9 +9,11 @@ from saps.overlay.frames.copies import Changes, Heirloom, MessageCopy, QueuedCop
 from saps.storage.journal import Batch, Change, Row, Table
 
 PART = 1 << 16
-"""Payload bytes at which a part of a snapshot is complete."""
+"""Bytes of payloads, and of what sessions remember, at which a part of a snapshot is complete."""
 ROWS = 128
 """Number of rows at which a part of a snapshot is complete."""
+NUMBER = 5
+"""Bytes of most sequence numbers in MessagePack."""
 _EXPIRY = 3
 """Column of the expiry interval in a session's row."""
 _GONE = {
@@ -72,6 +74,8 @@ def snapshot(sessions: Iterable[Iterable[Change]], owned: Ownership) -> Snapshot
                     continue
                 seen.add(key)
                 size += len(row[1].payload)
+            elif table is Table.HAD:
+                size += NUMBER * sum(len(seqs) for *_, seqs in row[1])
             if count >= ROWS or size >= PART:
                 parts.append(Changes())
                 size = count = 0
