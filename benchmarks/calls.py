@@ -148,7 +148,7 @@ class Scene(Simulation):
             frontend.turn.held = held if changed else None
             node.take = (lambda: [each for each in take() if not gate.holds(*each)]) if changed else take  # type: ignore[method-assign]
 
-        commits.on_pending.append(pending)
+        commits.watch(pending)
 
 
 def calls(row: Row) -> Counter[str]:

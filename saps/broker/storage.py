@@ -81,7 +81,7 @@ def _hold(mesh: LiveMesh, gate: HeldFrames, commits: Commits) -> None:
     def pending(changed: bool) -> None:
         mesh.gates = [gate, *mesh.gates] if changed else [other for other in mesh.gates if other is not gate]
 
-    commits.on_pending.append(pending)
+    commits.watch(pending)
 
 
 def keep_missed(broker: Parts) -> None:

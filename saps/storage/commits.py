@@ -119,8 +119,7 @@ class Commits:
         self.journal = journal
         self.held: list[Held] = []
         self.health = Health(maximum_size, on_storage_fault)
-        self.on_pending: list[Callable[[bool], None]] = []
-        """Callbacks called with each new value of `pending`."""
+        self._on_pending: list[Callable[[bool], None]] = []
         self.copier: Copier | None = None
         """Copies batches to other brokers. With a copier, a commit is done when both disk and copier have the batch."""
         self._waiting: list[Callable[[], None]] = []
@@ -150,10 +149,16 @@ class Commits:
         else:
             action()
 
+    def watch(self, told: Callable[[bool], None]) -> None:
+        """Call `told` with each new value of `pending`; also now, if it is True."""
+        self._on_pending.append(told)
+        if self._told:
+            told(True)
+
     def _tell_pending(self, pending: bool) -> None:
         if pending != self._told:
             self._told = pending
-            for told in self.on_pending:
+            for told in self._on_pending:
                 told(pending)
 
     def on_urgent(self) -> None:

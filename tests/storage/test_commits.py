@@ -120,10 +120,21 @@ class Others:
             self.copied.append(done)
 
 
+def test_whoever_watches_during_a_commit_learns_of_it() -> None:
+    """A broker's first commit may begin before its frontend is there, whose output went out at once."""
+    driver, told = Manual(), list[bool]()
+    driver.journal.outside()
+    driver.commits.watch(told.append)
+    assert told == [True]
+    driver.run(0)
+    driver.commits.written(0)
+    assert told == [True, False]
+
+
 def test_without_a_disk_or_others_nothing_waits() -> None:
     driver, others, told = Manual(), Others(), list[bool]()
     driver.journal.disk, driver.commits.copier = False, others
-    driver.commits.on_pending.append(told.append)
+    driver.commits.watch(told.append)
     driver.journal.put(Table.COPIES, 1, (1, 1, 1, 1, None))
     assert not driver.commits.pending
     driver.run(LINGER)

@@ -158,7 +158,7 @@ class MqttServer:
         def pending(changed: bool) -> None:
             frontend.turn.held = held if changed else None
 
-        store.commits.on_pending.append(pending)
+        store.commits.watch(pending)
         store.commits.held.append(held)
         store.on_storage_fault.append(self._set_storage_fault)
         if journal.disk:
