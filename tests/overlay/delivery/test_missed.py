@@ -123,6 +123,19 @@ def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to
     assert not lag.wanted.missed("a", later, seq, one.ref, {two.ref})
 
 
+def test_sessions_were_at_a_broker_until_it_was_lost_last() -> None:
+    """They were taken to have left when it was first lost, and all that it got later came again (`make jepsen`)."""
+    simulation, (one, two, three), catch_up = served_after_a_cut()
+    simulation.partition([two.name])
+    cut = simulation.now
+    simulation.run(6)
+    lag = Lag(three.ref, catch_up.log.last, 0, simulation.now)
+    former = [Former(two.ref, LONG_AGO + 3.0, LONG_AGO, True), Former(three.ref, 0.0, 3.0, False)]
+    catch_up.heirs.adopted(lag, WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], former))
+    assert lag.wanted.missed("a", simulation.now - 3.5, 1 << 40, one.ref, {two.ref})
+    assert not lag.wanted.missed("a", cut, 1 << 40, one.ref, {two.ref})
+
+
 def test_what_a_former_broker_can_have_missed_ends_when_its_heir_has_the_sessions() -> None:
     """Without a lag of it, all since the log began was looked at: of two brokers it is not known to the millisecond
     when sessions went from one to the other (`make chaos`)."""

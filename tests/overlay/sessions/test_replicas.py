@@ -782,34 +782,6 @@ def test_a_restarted_broker_is_where_its_sessions_were_before() -> None:
     assert [each.owner for each in again.node.sessions.migrations.heritage.of("c")] == [two.ref, again.ref]
 
 
-@pytest.mark.parametrize("copies", [1, 3])
-def test_what_a_broker_had_missed_and_got_does_not_come_again_when_it_restarts(copies: int) -> None:
-    """The session was there all the time. It was taken to have left when its broker was first lost (`make jepsen`)."""
-    mesh = Replicated(1, disks=True, copies=copies)
-    one, two, *_, speaker = mesh.build(6)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(two)
-    nomad.subscribe("t/#")
-    mesh.tell(speaker, 0, 2)
-    nomad.until(lambda: len(nomad.got[2]) == 1)
-    mesh.partition([two.name])
-    mesh.run(5)
-    for number in range(1, 9):
-        mesh.tell(speaker, number, 2)
-        mesh.run(0.5)
-    mesh.heal()
-    nomad.until(lambda: len(nomad.got[2]) == 9)
-    mesh.run(3)
-    mesh.crash(two.name)
-    mesh.run(0.3)
-    again = mesh.restart(two.name, one.name)
-    mesh.run(8)
-    assert nomad.arrive(again)
-    mesh.run(10)
-    nomad.hear()
-    assert len(nomad.got[2]) == 9
-
-
 @marks.expect("session gone to another broker")
 def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over() -> None:
     """The directory on this side still knew its broker from before the cut, which had no session any more."""
