@@ -54,6 +54,9 @@ def test_a_sound_file_is_verified_exported_and_left_as_it_is(tmp_path: Path) -> 
 
 def test_the_command_that_the_refusal_names_makes_a_file_that_starts(tmp_path: Path) -> None:
     path, acknowledged = killed(tmp_path)
+    beside = {name: name.encode() for name in (".missed-0", ".missed-12", ".members")}
+    for name, content in beside.items():
+        (tmp_path / f"broker.db{name}").write_bytes(content)
     flip(tmp_path / "broker.db-wal", 1, Random(3), start=40_000)
     with pytest.raises(DamagedError) as refused:
         Database(path, "full")
@@ -67,6 +70,7 @@ def test_the_command_that_the_refusal_names_makes_a_file_that_starts(tmp_path: P
     kept = [copy.serial for session in saved.sessions for copy in session.copies]
     assert 0 < len(kept) < sum(len(session.copies) for session in acknowledged.sessions)
     assert storage("verify", tmp_path / "broker.db.repaired").exit_code == 0
+    assert {name: (tmp_path / f"broker.db.repaired{name}").read_bytes() for name in beside} == beside
     again = storage(*shlex.split(command))
     assert (again.exit_code, "is there already" in again.output) == (2, True)
 

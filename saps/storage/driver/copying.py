@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from saps.runtime.atomic_file import PRIVATE
+from saps.runtime.atomic_file import PRIVATE, replacing
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import moment
 from saps.storage.driver.database import needing_psycopg
@@ -52,13 +53,18 @@ def examine(place: Path | Server) -> Examined:
 
 
 def repair(path: Path, new: Path) -> Examined:
-    """Make the file `new` of all intact records in the file `path`. Returns what was found in `path`. Raises
-    `StorageError`, also if `new` exists."""
+    """Make the file `new` of all intact records in the file `path`, with copies of what else is beside that: what
+    cut-off brokers have missed, and the last members. Returns what was found in `path`. Raises `StorageError`, also if
+    `new` exists."""
     _free(new)
     found = examine(path)
     last, state = found.marks.last, found.reader.state
     number = max(last.number if last is not None else 0, state.number if state is not None else 0)
     with told(new):
+        for ending in ("missed-*", "members"):
+            for beside in path.parent.glob(f"{glob.escape(path.name)}.{ending}"):
+                with replacing(new.with_name(new.name + beside.suffix), PRIVATE) as copy:
+                    copy.write(beside.read_bytes())
         make(new, found.reader.saved.rows(), last.moment if last is not None else moment(), number)
     return found
 
