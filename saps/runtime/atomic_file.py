@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ PARTIAL = ".partial"
 """Suffix of a file that is being written. Its name begins with a dot, so that Spark and others ignore it."""
 PRIVATE = 0o600
 """Mode of a file that only its owner reads."""
+_CANNOT = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS)
+"""Errors of a file system that cannot sync directories."""
 
 
 @contextmanager
@@ -28,9 +31,13 @@ def replacing(file: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Sync a directory, so that new names in it survive a loss of power. Raises `OSError`."""
+    """Sync a directory, so that new names in it survive a loss of power, unless its file system cannot do that. Raises
+    `OSError`."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT:
+            raise
     finally:
         os.close(descriptor)
