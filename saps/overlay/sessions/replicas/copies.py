@@ -25,7 +25,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.before: Grouped = []
-        """Those that it had before it came to the owner."""
+        """Those that it had before the copy began."""
         self.recent: deque[Origin] = deque(maxlen=RECENT)
         """The last ones since then."""
 
