@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 from copy import copy
 from functools import partial
@@ -202,6 +203,18 @@ def test_what_becomes_of_a_broker_is_nothing_to_be_sent() -> None:
     write(log, 1, 3)
     log.tell(Fate(6.0, BrokerRef("back", 1, "h:3", "c"), False))
     assert [place for _, place in log.read(log.start)][-1] == log.last
+
+
+def test_a_restarted_broker_knows_when_others_were_lost_and_back(tmp_path: Path) -> None:
+    """What sessions had got of it before their broker was lost came again from its next incarnation (`make chaos`)."""
+    me, other = BrokerRef("me", 1, "h:2", "c"), BrokerRef("other", 1, "h:3", "c")
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.head = lambda: Head(me, 0.0, 0, [])
+    for at, lost in ((5.0, True), (7.0, False), (9.0, True), (12.0, True)):
+        log.tell(Fate(at, other, lost))
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
+    assert [*log.absences.of(other)] == [(12.0, math.inf), (9.0, 12.0), (5.0, 7.0)]
 
 
 @pytest.mark.parametrize("failures", [0, 1])

@@ -77,8 +77,6 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
         """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
-        self._absences: dict[BrokerRef, list[tuple[float, float]]] = {}
-        """When each broker was lost, and when it was back, in seconds of the port's clock: the last `ROUNDS` times."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
@@ -92,7 +90,6 @@ class Heirs:
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
-        self._absences[fate.broker] = [(fate.at, math.inf)]
         if fate.heard > -math.inf:
             self._over[fate.broker.name] = fate.broker.incarnation - 1, fate.heard
 
@@ -126,7 +123,6 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
-        self._absences.clear()
         self._lost.clear()
         self._left.clear()
         self._answers.clear()
@@ -134,16 +130,12 @@ class Heirs:
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
-        absences = self._absences.setdefault(broker, [])
-        if not absences or absences[-1][1] < math.inf:
-            absences.append((self._port.now, math.inf))
-            del absences[:-ROUNDS]
+        self._log.absences.began(broker, self._port.now)
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
-        if absences := self._absences.get(lag.broker):
-            absences[-1] = absences[-1][0], min(absences[-1][1], self._port.now)
+        self._log.absences.ended(lag.broker, self._port.now)
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.join(lag.doubts, [*lag.doubts.seqs])
@@ -246,7 +238,7 @@ class Heirs:
     def _lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
         """Return when a broker was lost here that was away as its sessions were adopted; None if it was not. Others may
         have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
-        for lost, back in reversed(self._absences.get(broker, ())):
+        for lost, back in self._log.absences.of(broker):
             if lost <= adopted + NEAR:
                 return lost if back >= adopted - UNNOTICED else None
         return None

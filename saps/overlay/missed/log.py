@@ -22,6 +22,7 @@ import msgspec
 
 from saps.marks import hit
 from saps.overlay.frames.delivery import Publish
+from saps.overlay.missed.absences import Absences
 from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
 
@@ -232,6 +233,8 @@ class MissedLog:
         """The lowest sequence number that can be in the log."""
         self.head: Callable[[], Head] = _nobody
         """Makes the head of the next segment."""
+        self.absences = Absences()
+        """Those of other brokers since the log began, in seconds of this broker's clock."""
         self.incarnations: list[tuple[int, BrokerRef]] = []
         """Earlier incarnations of this broker with publications in the log, each after its last sequence number."""
         self._parts: deque[_Part] = deque()
@@ -378,11 +381,16 @@ class MissedLog:
                 changes: list[Fate | Served] = [*item.fates, *item.served]
                 for each in changes:
                     each.shift(part.shift)
+                for fate in item.fates:
+                    self.absences.began(fate.broker, fate.at)
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
                 fates[item.broker] = item
                 item.shift(part.shift)
+                self.absences.ended(item.broker, item.at)
+                if item.lost:
+                    self.absences.began(item.broker, item.at)
             elif isinstance(item, Served):
                 served.append(item)
                 item.shift(part.shift)
@@ -415,6 +423,7 @@ class MissedLog:
             self._close(self._parts.popleft())
         self.topics.clear()
         self.incarnations.clear()
+        self.absences.clear()
         self._sets.clear()
 
     def _close(self, part: _Part) -> None:
