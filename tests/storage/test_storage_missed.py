@@ -62,7 +62,7 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
         log.size = 1 << 20
         head = Head(BrokerRef("me", life, "h:2", "c"), 100.0 * life, first - 1, [Fate(5.0, lost, True, early)])
         log.head = partial(copy, head)
-        _, head.served = log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
+        _, head.served, _ = log.restore(left(tmp_path / "s.db"), 100.0 * life, 1e9)
         log.tell(Fate(6.0, back, False))
         log.tell(told := Served(6.0, back, 5.5, life))
         head.served = [*head.served, told]
@@ -71,7 +71,7 @@ def test_an_earlier_life_s_files_are_gone_on_with(tmp_path: Path, torn: bool) ->
         if torn and life == 1:
             file.write_bytes(file.read_bytes()[:-3])
     log = MissedLog(segments(tmp_path / "s.db"))
-    (fate,), served = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
+    (fate,), served, _ = log.restore(left(tmp_path / "s.db"), 300.0, 1e9)
     assert (fate.broker, fate.at, fate.before) == (lost, -95.0, [Published(frame("t", 1), -96.0, frozenset({back}))])
     assert served == [Served(-194.0, back, -194.5, 1), Served(-94.0, back, -94.5, 2)]
     there = [number for number in range(1, 201) if not (torn and number == 100)]
@@ -96,7 +96,7 @@ def test_what_an_earlier_life_has_logged_is_not_later_than_this_one(tmp_path: Pa
         log.restore(left(tmp_path / "s.db"), 1e4 + life, 1e9)
         write(log, 10 * life + 1, 10 * life + 5)
     log = MissedLog(segments(tmp_path / "s.db"))
-    (fate,), _ = log.restore(left(tmp_path / "s.db"), 0.0, 7.0)
+    (fate,), *_ = log.restore(left(tmp_path / "s.db"), 0.0, 7.0)
     assert fate.at <= 7.0
     times = [record.at for record, _ in log.read(log.start)]
     assert max(times) == 7.0
@@ -213,8 +213,8 @@ def test_a_restarted_broker_knows_when_others_were_lost_and_back(tmp_path: Path)
     for at, lost in ((5.0, True), (7.0, False), (9.0, True), (12.0, True)):
         log.tell(Fate(at, other, lost))
     log = MissedLog(segments(tmp_path / "s.db"))
-    log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
-    assert [*log.absences.of(other)] == [(12.0, math.inf), (9.0, 12.0), (5.0, 7.0)]
+    *_, absences = log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
+    assert [*absences.of(other)] == [(12.0, math.inf), (9.0, 12.0), (5.0, 7.0)]
 
 
 @pytest.mark.parametrize("failures", [0, 1])

@@ -150,7 +150,8 @@ class CatchUp:
             boot,
             self.heirs.served(),
         )
-        lost, served = self.log.restore(found, epoch, self._port.now, boot)
+        lost, served, absences = self.log.restore(found, epoch, self._port.now, boot)
+        self.heirs.restore_absences(absences)
         for each in served:
             self.heirs.restore_served(each)
         for fate in lost:

@@ -20,6 +20,7 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import MOST_CUT_OFF, Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
+from saps.overlay.missed.absences import Absences
 from saps.overlay.missed.lag import NEAR, Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
@@ -77,6 +78,7 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
         """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
+        self._absences = Absences()
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
@@ -87,6 +89,10 @@ class Heirs:
         may both report it; the first report counts."""
         if self._over.get(broker.name, (-1, 0.0))[0] < broker.incarnation:
             self._over[broker.name] = broker.incarnation, self._port.now
+
+    def restore_absences(self, absences: Absences) -> None:
+        """Take over what an earlier incarnation of this broker knew of the absences of others."""
+        self._absences = absences
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
@@ -123,6 +129,7 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
+        self._absences.clear()
         self._lost.clear()
         self._left.clear()
         self._answers.clear()
@@ -130,12 +137,12 @@ class Heirs:
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
-        self._log.absences.began(broker, self._port.now)
+        self._absences.began(broker, self._port.now)
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
-        self._log.absences.ended(lag.broker, self._port.now)
+        self._absences.ended(lag.broker, self._port.now)
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.join(lag.doubts, [*lag.doubts.seqs])
@@ -238,7 +245,7 @@ class Heirs:
     def _lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
         """Return when a broker was lost here that was away as its sessions were adopted; None if it was not. Others may
         have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
-        for lost, back in self._log.absences.of(broker):
+        for lost, back in self._absences.of(broker):
             if lost <= adopted + NEAR:
                 return lost if back >= adopted - UNNOTICED else None
         return None

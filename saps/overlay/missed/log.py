@@ -233,8 +233,6 @@ class MissedLog:
         """The lowest sequence number that can be in the log."""
         self.head: Callable[[], Head] = _nobody
         """Makes the head of the next segment."""
-        self.absences = Absences()
-        """Those of other brokers since the log began, in seconds of this broker's clock."""
         self.incarnations: list[tuple[int, BrokerRef]] = []
         """Earlier incarnations of this broker with publications in the log, each after its last sequence number."""
         self._parts: deque[_Part] = deque()
@@ -319,19 +317,21 @@ class MissedLog:
 
     def restore(
         self, found: Iterable[tuple[int, Segment]], epoch: float, now: float, boot: str = ""
-    ) -> tuple[list[Fate], list[Served]]:
+    ) -> tuple[list[Fate], list[Served], Absences]:
         """Continue the log of earlier incarnations with these numbered segments, in their order.
 
         `epoch` and `boot` are as in `Head`, for this incarnation; `now` is in seconds of its clock. A damaged segment
-        is used up to the damage. Returns the brokers that are lost, and those that were served.
+        is used up to the damage. Returns the brokers that are lost, those that were served, and the
+        absences of all.
         """
         fates: dict[BrokerRef, Fate] = {}
         served: list[Served] = []
+        absences = Absences()
         for number, segment in found:
             self._next = number + 1
             part = _Part(number, segment, earlier=True)
             try:
-                self._restore(part, fates, served, epoch, boot)
+                self._restore(part, fates, served, absences, epoch, boot)
                 whole = not segment.read(part.size, 1)
             except msgspec.MsgspecError:
                 whole = False
@@ -350,7 +350,7 @@ class MissedLog:
         lost = [fate for fate in fates.values() if fate.lost]
         for fate in lost:
             fate.at = min(fate.at, now)
-        return lost, [each for each in served if each.at <= now]
+        return lost, [each for each in served if each.at <= now], absences
 
     def _end_by(self, now: float) -> None:
         """Shift times that lie in the future back to `now`: the machine's clock may have been set meanwhile. Otherwise
@@ -364,10 +364,16 @@ class MissedLog:
             now = part.at
 
     def _restore(
-        self, part: _Part, fates: dict[BrokerRef, Fate], served: list[Served], epoch: float, boot: str
+        self,
+        part: _Part,
+        fates: dict[BrokerRef, Fate],
+        served: list[Served],
+        absences: Absences,
+        epoch: float,
+        boot: str,
     ) -> None:
-        """Read a segment of an earlier incarnation, up to its end or its first damage, and collect its `fates` and who
-        was `served`. Raises `msgspec.MsgspecError` if an item is not valid."""
+        """Read a segment of an earlier incarnation, up to its end or its first damage, and collect its `fates`, who was
+        `served`, and the `absences`. Raises `msgspec.MsgspecError` if an item is not valid."""
         for item, end in self._items(part, 0, whole=True):
             if isinstance(item, Head):
                 same = boot and item.boot == boot  # the same monotonic clock, even if the time of day was set
@@ -382,15 +388,15 @@ class MissedLog:
                 for each in changes:
                     each.shift(part.shift)
                 for fate in item.fates:
-                    self.absences.began(fate.broker, fate.at)
+                    absences.began(fate.broker, fate.at)
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
                 fates[item.broker] = item
                 item.shift(part.shift)
-                self.absences.ended(item.broker, item.at)
+                absences.ended(item.broker, item.at)
                 if item.lost:
-                    self.absences.began(item.broker, item.at)
+                    absences.began(item.broker, item.at)
             elif isinstance(item, Served):
                 served.append(item)
                 item.shift(part.shift)
@@ -423,7 +429,6 @@ class MissedLog:
             self._close(self._parts.popleft())
         self.topics.clear()
         self.incarnations.clear()
-        self.absences.clear()
         self._sets.clear()
 
     def _close(self, part: _Part) -> None:
