@@ -254,4 +254,23 @@ async def test_a_segment_that_is_deleted_need_not_be_flushed(tmp_path: Path) -> 
     segment.append(b"1")
     segment.close()
     unflushed.flush()
-    assert not segment.unflushed
+    assert not unflushed
+
+
+def test_what_is_written_during_a_flush_waits_for_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush would not end while others write."""
+    unflushed = Unflushed(tmp_path, lambda: None)
+    segment = FileSegment(tmp_path / "s.db.missed-0", unflushed=unflushed)
+    segment.append(b"1")
+    flushes = 0
+
+    def slow(file: int) -> None:
+        nonlocal flushes
+        flushes += 1
+        assert flushes <= 2
+        segment.append(b"2")
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    unflushed.flush()
+    assert flushes == 1
+    assert unflushed

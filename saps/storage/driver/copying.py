@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from saps.storage.driver.clock import moment
 from saps.storage.driver.database import needing_psycopg
 from saps.storage.driver.files import make, publish, reader_of, told
 from saps.storage.driver.marks import Mark, Marks, mark_path, read_marks, shortfall
+from saps.storage.driver.missed import files
 from saps.storage.driver.reading import Reader
 from saps.storage.driver.sqlite import FileRecords
 from saps.storage.place import Server
@@ -61,10 +61,10 @@ def repair(path: Path, new: Path) -> Examined:
     last, state = found.marks.last, found.reader.state
     number = max(last.number if last is not None else 0, state.number if state is not None else 0)
     with told(new):
-        for ending in ("missed-*", "members"):
-            for beside in path.parent.glob(f"{glob.escape(path.name)}.{ending}"):
-                with replacing(new.with_name(new.name + beside.suffix), PRIVATE) as copy:
-                    copy.write(beside.read_bytes())
+        members = path.with_name(f"{path.name}.members")
+        for beside in (*(file for _, file in files(path)), *([members] if members.exists() else [])):
+            with replacing(new.with_name(new.name + beside.suffix), PRIVATE) as copy:
+                copy.write(beside.read_bytes())
         make(new, found.reader.saved.rows(), last.moment if last is not None else moment(), number)
     return found
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,46 +15,37 @@ from saps.runtime.atomic_file import PRIVATE, sync_directory
 
 
 class Unflushed:
-    """The segments that were written to since the last flush. The event loop adds them, the thread of the storage
-    flushes them."""
+    """What was written since the last flush. The event loop adds to it, the thread of the storage flushes it."""
 
     def __init__(self, folder: Path, on_written: Callable[[], None]) -> None:
         """`folder`: that of the files. `on_written` is called when there is something to flush."""
         self._folder = folder
         self._on_written = on_written
-        self._segments: deque[FileSegment] = deque()
-        self._names = False
-        """Whether files were made or deleted since."""
+        self._flushes: set[Callable[[], None]] = set()
 
-    def add(self, segment: FileSegment) -> None:
-        """Add a segment that was written to."""
-        if not segment.unflushed:
-            segment.unflushed = True
-            self._segments.append(segment)
+    def __bool__(self) -> bool:
+        return bool(self._flushes)
+
+    def add(self, flush: Callable[[], None]) -> None:
+        """Have `flush`, which may raise `OSError`, called at the next flush."""
+        self._flushes.add(flush)
         self._on_written()
 
     def renamed(self) -> None:
         """Note that a file was made or deleted."""
-        self._names = True
-        self._on_written()
+        self.add(self._sync_folder)
+
+    def _sync_folder(self) -> None:
+        sync_directory(self._folder)
 
     def flush(self) -> None:
-        """Flush all of them to the disk. Raises `OSError`; the next call then tries again."""
-        while self._segments:
-            segment = self._segments[0]
-            segment.unflushed = False  # before: a write meanwhile adds it again
+        """Flush to the disk what has been added so far. Raises `OSError`; the next call then tries again."""
+        for flush in tuple(self._flushes):
+            self._flushes.discard(flush)  # before: a write meanwhile adds it again, for the next call
             try:
-                segment.flush()
+                flush()
             except OSError:
-                segment.unflushed = True
-                raise
-            self._segments.popleft()
-        if self._names:
-            self._names = False
-            try:
-                sync_directory(self._folder)
-            except OSError:
-                self._names = True
+                self._flushes.add(flush)
                 raise
 
 
@@ -70,8 +60,6 @@ class FileSegment:
         self._size = 0 if new else os.fstat(self._file).st_size
         self._closed = False
         self._unflushed = unflushed
-        self.unflushed = False
-        """Whether it is among those to be flushed."""
         if new and unflushed is not None:
             unflushed.renamed()
 
@@ -82,7 +70,7 @@ class FileSegment:
             written += os.pwrite(self._file, raw[written:], self._size + written)
         self._size += len(raw)
         if self._unflushed is not None:
-            self._unflushed.add(self)
+            self._unflushed.add(self.flush)
 
     def flush(self) -> None:
         """Flush what was written to the disk, unless the file is deleted; from another thread. Raises `OSError`."""
@@ -113,15 +101,20 @@ def segments(database: Path, unflushed: Unflushed | None = None) -> Callable[[in
     return lambda number: FileSegment(_path(database, number), unflushed=unflushed)
 
 
+def files(database: Path) -> list[tuple[int, Path]]:
+    """Return the numbers and files of the segments that exist beside the storage file `database`, in ascending
+    order."""
+    names = (path.name.rpartition("-")[2] for path in database.parent.glob(glob.escape(database.name) + ".missed-*"))
+    return [(number, _path(database, number)) for number in sorted(int(name) for name in names if name.isdigit())]
+
+
 def left(database: Path, unflushed: Unflushed | None = None) -> list[tuple[int, FileSegment]]:
     """Return the numbers and segments that exist beside the storage file `database`, in ascending order. Raises
     `OSError` if a segment cannot be opened."""
-    names = (path.name.rpartition("-")[2] for path in database.parent.glob(glob.escape(database.name) + ".missed-*"))
-    numbers = sorted(int(name) for name in names if name.isdigit())
-    found = [(number, FileSegment(_path(database, number), False, unflushed)) for number in numbers]
+    found = [(number, FileSegment(path, False, unflushed)) for number, path in files(database)]
     if unflushed is not None:  # the process may have been killed before it flushed them
         for _, segment in found:
-            unflushed.add(segment)
+            unflushed.add(segment.flush)
     return found
 
 

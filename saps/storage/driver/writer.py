@@ -45,7 +45,7 @@ class Writer:
         self._database = database
         self._loop = asyncio.get_running_loop()
         self.later = later_on(self._loop)
-        self._flush: Callable[[], None] = _nothing
+        self._flush: Callable[[], None] = lambda: None
         self._work: SimpleQueue[tuple[Batch, Commits] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self._thread.start()
@@ -90,10 +90,6 @@ class Writer:
                 tell(commits.failed, full, f"{self._database.name}: {reason}")
             else:
                 tell(commits.written, self._database.size)
-
-
-def _nothing() -> None:
-    pass
 
 
 async def _written(commits: Commits) -> None:

@@ -42,6 +42,13 @@ HALF = pytest.mark.parametrize("seed", range(COUNT // 2))
 DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 
 
+def stored(mesh: Replicated, broker: SimBroker) -> DurableSession:
+    """The session of the client c at a broker."""
+    session = mesh.benches[broker].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    return session
+
+
 @marks.expect("another holder adopts")
 @DISKS
 @pytest.mark.parametrize("seed", range(3))
@@ -277,8 +284,7 @@ def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() ->
     mesh = Replicated(1)
     one, *_ = mesh.build(3)
     Nomad(mesh, "c").arrive(one)
-    session = mesh.benches[one].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, one)
     here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
     session._copies.recent.extend(here)
     session.remember(elsewhere)
@@ -300,15 +306,13 @@ def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
         nomad.hear()
         nomad.answer()
     nomad.until(lambda: len(nomad.got[2]) == many)
-    session = mesh.benches[one].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, one)
     had = session.had.keys()
     assert len(had) == many
     mesh.crash(one.name)
     assert nomad.arrive(two)
     mesh.run(1)
-    session = mesh.benches[two].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, two)
     assert session.had.keys() == had
 
 
@@ -328,14 +332,12 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
     nomad.answer()
     two = mesh.add("b1", "c0", one.name)
     mesh.run(5)
-    session = mesh.benches[one].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, one)
     had = session.had.keys()
     assert len(had) == 10
     mesh.crash(one.name)
     assert nomad.arrive(two)
-    session = mesh.benches[two].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, two)
     assert session.had.keys() == had
 
 
@@ -509,8 +511,7 @@ def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
     nomad = Nomad(mesh, "c")
     nomad.arrive(one)
     nomad.subscribe("t/#")
-    session = mesh.benches[one].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, one)
     mesh.tell(three, 0, 2)
     nomad.until(lambda: len(nomad.got[2]) == 1)
     (origin,) = session.had
@@ -760,8 +761,7 @@ def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: b
     mesh.run(3)
     (name,) = mesh.sessions("c")
     heir = mesh.brokers[name]
-    session = mesh.benches[heir].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
+    session = stored(mesh, heir)
     assert len([origin for origin in session.had if origin.broker == speaker.name]) == 20
     former = heir.node.sessions.migrations.heritage.of("c")
     assert [each.owner for each in former] == [one.ref, two.ref, heir.ref]
