@@ -22,8 +22,6 @@ from benchmarks.switchover import record
 
 FLIGHT = 1.0
 """Seconds a QoS 0 message, which nobody acknowledges, is taken to be under way."""
-REPEATED = 5.0
-"""Seconds after a fault in which a client that comes back gets QoS 1 again that it had not acknowledged."""
 ROAMING = "*"
 """Stands for the broker of a subscriber that goes from one to the next: whatever is touched, it is."""
 DETAILS = 20
@@ -322,25 +320,33 @@ class Recorder:
         repeats = what == "doubled" and stream.qos == 1 and self.brokers[subscriber] == ROAMING
         wrong = 0
         for number, at in came:
-            # A copy may be the repetition after a broken connection: it comes while the fault is there.
             begin, end = stream.handed[number - 1], stream.done[number - 1]
-            times = (at - REPEATED * (stream.qos == 1), at), (begin, end)
-            touched = any(self._touched(Reach.touches, stream, subscriber, *each) for each in times)
+            # A copy of QoS 1 may be the repetition for a client that comes back: before what is new arrives everywhere.
+            touched = self._touched(Reach.touches, stream, subscriber, at, at, flowing=stream.qos == 1)
+            touched = touched or self._touched(Reach.touches, stream, subscriber, begin, end)
             if end < math.inf and not (touched or repeats):
                 wrong += 1
                 self._detail(what, stream, subscriber, number)
         return wrong, len(came) - wrong
 
     def _touched(
-        self, how: Callable[[Reach, str, str], bool], stream: Stream, subscriber: str, begin: float, end: float
+        self,
+        how: Callable[[Reach, str, str], bool],
+        stream: Stream,
+        subscriber: str,
+        begin: float,
+        end: float,
+        *,
+        flowing: bool = False,
     ) -> bool:
+        """A fault was there in a time, and did this to the two. `flowing`: it is over when the newest have arrived."""
         at = self.brokers[subscriber]
         if any(since <= end and begin <= cut.recovered for since, cut in self._apart.get(subscriber, ())):
             return True
         # Faults that overlap are over together, before the next ones come: those of a time stand side by side.
         for number in range(bisect_right(self.incidents, end, key=lambda each: each.struck) - 1, -1, -1):
             incident = self.incidents[number]
-            if incident.recovered < begin:
+            if (incident.flowing if flowing else incident.recovered) < begin:
                 return False
             if how(incident.reach, stream.broker, at):
                 return True
