@@ -24,8 +24,9 @@ from saps.overlay.membership.clocks import COMPARE, Clocks
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.membership.leave import Leaving
 from saps.overlay.membership.members import Tell
-from saps.overlay.membership.peers import TELL_CUT_OFF, Peers
+from saps.overlay.membership.peers import Peers
 from saps.overlay.mesh import OverlayMesh
+from saps.overlay.missed.alarm import AGAIN
 from saps.overlay.node_port import Driver, NodePort
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.rendezvous.range_calls import RangeCalls
@@ -188,7 +189,7 @@ class OverlayNode:
         yield LOOK, self.wills.look
         yield CONFIRM, self.replicas.confirm
         yield RING_PROBE * heartbeat, self.rejoin.ring_probe.call
-        yield TELL_CUT_OFF, lambda: self.peers.tell_cut_off(self.graph.linked_brokers())
+        yield AGAIN, self.peers.alarm.again
         yield COMPARE, self.clocks.compare
         if (designer := self.rendezvous.designer) is not None:
             yield designer.settings.interval, designer.tick
@@ -246,7 +247,7 @@ class OverlayNode:
     def session_started(self, sender: BrokerRef) -> None:
         """Handle the start of a new link session from a broker. Call this before its first frame is handed in."""
         self.delivery.session_started(sender)
-        self.peers.tell_cut_off([sender])
+        self.peers.alarm.greet(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be opened."""
@@ -337,7 +338,9 @@ class OverlayNode:
 
     def _withdraw(self, owed: bool, done: Callable[[], None]) -> None:
         """Withdraw from the mesh: retained partitions, publisher keys and tree memberships. Withdraws the filters, too,
-        unless a session continues elsewhere (`owed`). `done` runs when all brokers concerned know."""
+        unless a session continues elsewhere (`owed`): then all log for it. `done` runs when all concerned know."""
+        if owed:
+            self.peers.alarm.leaves()
         missing = 2
 
         def one_done() -> None:

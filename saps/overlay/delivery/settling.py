@@ -33,12 +33,13 @@ class Settling:
         filters: list[str],
         limit: float,
         there: Callable[[], bool],
-        then: Callable[[], None],
+        then: Callable[[frozenset[str]], None],
         source: BrokerRef | None = None,
     ) -> None:
-        """`waiting` returns whether a publication that matches these filters is held back here. `then` is called at
-        `limit` (a time of the port's clock, in seconds) at the latest, and never once `there` returns False. `source`
-        is as in `Unsettled`."""
+        """`waiting` returns whether a publication that matches these filters is held back here. `then` gets the names
+        of the publishers' brokers of which all is there. It is called at `limit` (a time of the port's clock, in
+        seconds) at the latest, then without names, and never once `there` returns False. `source` is as in
+        `Unsettled`."""
         self._port = port
         self._calls = calls
         self._waiting = waiting
@@ -49,6 +50,8 @@ class Settling:
         self._source = source
         self._upto: dict[tuple[str, int], int] = {}
         """Last sequence number of each publisher at its first answer, by name and incarnation."""
+        self._answers: set[str] = set()
+        """The publishers' brokers that have answered this time, by name."""
         self._missing = 0
         self._unsettled = False
         self._ask()
@@ -62,6 +65,7 @@ class Settling:
         if len(places) > RANGES:
             places = {ALL_BROKERS: self._filters}
         self._missing, self._unsettled = 1 + len(places), False
+        self._answers.clear()
         for place, wanted in places.items():
             self._calls.call(place, Unsettled(wanted, self._source), self._answered, ATTEMPTS)
         self._one_done()
@@ -72,13 +76,15 @@ class Settling:
             if isinstance(result, Outstanding):
                 target = self._upto.setdefault((result.broker, result.incarnation), result.seq)
                 self._unsettled |= 0 < result.lowest <= target
+                self._answers.add(result.broker)
         self._one_done()
 
     def _one_done(self) -> None:
         self._missing -= 1
         if self._missing or not self._there():
             return
-        if (self._unsettled or self._waiting(self._filters)) and self._port.now < self._limit:
-            self._port.after(POLL, self._ask)
+        settled = not (self._unsettled or self._waiting(self._filters))
+        if settled or self._port.now >= self._limit:
+            self._then(frozenset(self._answers if settled else ()))
         else:
-            self._then()
+            self._port.after(POLL, self._ask)

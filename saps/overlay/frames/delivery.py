@@ -225,7 +225,7 @@ MOST_GROUPS = 1 << 16
 MOST_FORMER = 32
 """Most former brokers of a session that are named."""
 MOST_CUT_OFF = 64
-"""Most brokers that are named as cut off: a log for one is a log for all."""
+"""Most brokers that a frame names as cut off."""
 
 
 class WantedFilters(Frame, tag=91):
@@ -268,6 +268,10 @@ class Caught(Frame, tag=93):
 
 
 class CutOff(Frame, tag=94):
-    """Some of the brokers that are cut off from me: log if you have never heard one of them, for you joined later."""
+    """Some brokers are cut off from `origin`: log what they miss, and pass this on."""
 
     names: Annotated[list[str], Meta(max_length=MOST_CUT_OFF)]
+    origin: BrokerRef | None = None
+    """The broker that has lost them. None: some have, and this frame is for its receiver alone."""
+    serial: Number = 0
+    """Number of the frame, within this incarnation of `origin`."""

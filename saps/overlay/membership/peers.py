@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from saps.overlay.delivery.delivery import Delivery
-from saps.overlay.frames.delivery import CutOff
 from saps.overlay.frames.ring import Leave, LeaveAck
 from saps.overlay.membership.leave import Leaving
+from saps.overlay.missed.alarm import Alarm
 from saps.overlay.node_port import Driver, NodePort
 from saps.overlay.port import Handlers
 from saps.overlay.rendezvous.rendezvous import Rendezvous
@@ -18,9 +16,6 @@ from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.replicas.holders import Replicas
 from saps.overlay.sessions.sessions import Sessions
 from saps.overlay.wills import Wills
-
-TELL_CUT_OFF = 10.0
-"""Seconds until the linked brokers are told again who is cut off: less than a log lasts that nobody needs."""
 
 
 class Peers:
@@ -51,10 +46,11 @@ class Peers:
         self._replicas = replicas
         self._wills = wills
         self._leaving = leaving
+        self.alarm = Alarm(port, graph.linked_brokers, delivery.catch_up)
 
     @property
     def handlers(self) -> Handlers:
-        return {Leave: self._on_leave}
+        return {Leave: self._on_leave, **self.alarm.handlers}
 
     def met(self, broker: BrokerRef) -> None:
         """Take note of a broker found at the address of another one, or of its earlier incarnation."""
@@ -88,12 +84,6 @@ class Peers:
         needed = self._graph.neighbours() | self._delivery.awaited() | self._wills.watched()
         self._port.watch(needed | self._sessions.migrations.awaited() | self._replicas.watched())
 
-    def tell_cut_off(self, brokers: Iterable[BrokerRef]) -> None:
-        """Tell these brokers which others are cut off: those that have joined since then do not know of them."""
-        if names := self._delivery.catch_up.heirs.cut_off:
-            for broker in brokers:
-                self._port.send(broker, CutOff(names))
-
     def back(self, was: BrokerRef, broker: BrokerRef) -> None:
         """Handle a broker that was declared dead as `was` and is heard again."""
         if was.incarnation == broker.incarnation:
@@ -108,7 +98,10 @@ class Peers:
         if self._port.detector.is_hearsay(broker):
             self._disbelieve(broker)
         else:
-            self._delivery.catch_up.lost(broker, self._port.detector.stale_incarnation(broker))
+            over = self._port.detector.stale_incarnation(broker)
+            self._delivery.catch_up.lost(broker, over)
+            if not over:
+                self.alarm.lost(broker)
             self._forget(broker)
             self._wills.died(broker)
             self._replicas.died(broker)

@@ -21,7 +21,7 @@ Two brokers without links to each other may be cut off unnoticed. So after a cut
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -29,7 +29,7 @@ from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
-from saps.overlay.frames.delivery import Caught, CutOff, MadeUp, Missed, WantedFilters
+from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
@@ -100,7 +100,6 @@ class CatchUp:
             WantedFilters: self._on_wanted_filters,
             MadeUp: self.returned.on_made_up,
             Caught: self.sending.on_caught,
-            CutOff: self._on_cut_off,
         }
 
     @property
@@ -177,10 +176,11 @@ class CatchUp:
                 self._ask(lag)
             self.rejoined()
 
-    def _on_cut_off(self, sender: BrokerRef, frame: CutOff) -> None:
-        if {*frame.names} - self._port.first_heard.keys() - {self._port.me.name}:
-            hit("log for brokers that were cut off before this one joined")
-            self._begin_log()
+    def lost_elsewhere(self, names: Set[str]) -> None:
+        """Log for brokers that others have lost: this one may have nothing for them only as their keys are gone."""
+        hit("log for brokers that others have lost")
+        self._known = {broker for broker in self._known if broker.name not in names}
+        self._begin_log()
 
     def _drop(self, lag: Lag) -> None:
         """End the catch-up of a broker: it gets nothing more from the log."""

@@ -21,7 +21,7 @@ from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import MOST_CUT_OFF, Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.absences import Absences
-from saps.overlay.missed.lag import NEAR, Cause, Doubts, Lag, State, Stay, Wanted
+from saps.overlay.missed.lag import NEAR, TOLD, Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -31,8 +31,6 @@ ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
 NOTHING_BUT_DOUBTS = 1 << 63
 """Above all sequence numbers: a filter that counts from here on counts for publications in doubt only."""
-TOLD = 1.0
-"""Longest time in seconds between a question about sessions and the answer, which tells how long ago they came."""
 UNNOTICED = 15.0
 """Longest time between a broker's death and its detection here, in seconds."""
 
@@ -188,10 +186,11 @@ class Heirs:
         former, stay, after = frame.former[number], stays[number], stays[min(number + 1, len(stays) - 1)]
         owner, filters = former.broker, [each.topic_filter for each in frame.filters]
         served = max(map(self._served, stays))
+        owed = [each.owed for each in frame.former]
         left, at = self._left.get(owner), lag.since - former.age
         if left is not None and left.lost - UNNOTICED <= at <= _end(left.answers):
             hit("moved away from a broker that is back")
-            wanted = lag.wanted.of(frame.number, stays)
+            wanted = lag.wanted.of(frame.number, stays, owed)
             for topic_filter in filters:
                 wanted.add(topic_filter, math.inf, max(served, left.baselines.get(topic_filter, self._log.earlier)))
             lag.inherit(wanted, left.doubts, left.place, max(served, left.start), served)
@@ -199,14 +198,14 @@ class Heirs:
         missed = self._lags.get(owner)
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
         if missed is not None or first > owner.incarnation:
-            wanted, (place, taken) = lag.wanted.of(frame.number, stays), self._missed(owner)
+            wanted, (place, taken) = lag.wanted.of(frame.number, stays, owed), self._missed(owner)
             self._owed(owner, filters, wanted, served)
             until = after.came + TOLD if missed is None else math.inf  # later its heir got what was published
             doubts = None if missed is None else missed.doubts
             lag.inherit(wanted, doubts, place, max(served, taken), served, until)
         elif late := self._acknowledgements.late(owner, stay.left):  # it was never lost, or is served
             hit("moved away from a broker that got publications late")
-            doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays)
+            doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays, owed)
             doubts.add(late, self._log.first, owner)
             for topic_filter in filters:
                 wanted.add(topic_filter, math.inf, NOTHING_BUT_DOUBTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable
 from enum import Enum
+from itertools import compress
 from typing import NamedTuple
 
 from saps.local.subscriptions import FilterNode
@@ -17,6 +18,8 @@ from saps.topics import shared
 NEAR = 5.0
 """Seconds before a session came to the first broker that is known of, in which what went to that broker may not have
 come to the session. What is older went to the brokers before."""
+TOLD = 1.0
+"""Longest time in seconds between a question about sessions and the answer, which tells how long ago they came."""
 
 
 class State(Enum):
@@ -66,12 +69,17 @@ class Wanted:
         """The groups of sessions with former brokers, by `WantedFilters.number`: filters that count for publications
         that came to none of these brokers while the sessions were there."""
         self._stays: list[Stay] = []
-        """Of a group."""
+        """Of a group, in order."""
+        self._unserved: list[tuple[float, float]] = []
+        """Of a group: the times, each with its end, from which it is owed what its former brokers had missed."""
 
-    def of(self, group: int, stays: list[Stay]) -> Wanted:
-        """Return the filters wanted for a group of sessions, to be added to."""
+    def of(self, group: int, stays: list[Stay], owed: Iterable[bool]) -> Wanted:
+        """Return the filters wanted for a group of sessions, to be added to. `owed`: for each stay, whether the
+        sessions are owed what that broker had missed."""
         found = self.moved.setdefault(group, Wanted())
-        found._stays = stays
+        ends = [*(stay.came for stay in stays[1:]), math.inf]
+        times = [(stay.came - TOLD, end + TOLD) for stay, end in zip(stays, ends, strict=True)]
+        found._stays, found._unserved = stays, [*compress(times, owed)]
         return found
 
     def owe(self, above: int, until: float) -> None:
@@ -121,8 +129,10 @@ class Wanted:
         )
 
     def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
-        """Return whether the sessions got a publication at their former brokers."""
+        """Return whether the sessions got a publication at their former brokers, or with what these had missed."""
         if at < min(stay.came for stay in self._stays) - NEAR:
+            return True
+        if not any(begin <= at <= end for begin, end in self._unserved):
             return True
         return any(
             stay.came <= at <= stay.left and (stay.broker in sent or stay.broker == origin) for stay in self._stays

@@ -92,10 +92,11 @@ class Heritage:
         if (birth := self._birth(client)) and found:
             self._left[client, birth] = now, found[1 - MOST_FORMER :]
 
-    def complete(self, client: str) -> None:
-        """Note that a client's session is here with its messages: the broker from which it came got them until now."""
+    def pulled(self, client: str, answered: frozenset[str]) -> None:
+        """Note that the messages of a client's session are asked for now: what the broker from which it comes gets
+        later does not come along. That broker has all that was published at the brokers with these names."""
         _, left = self._left.get((client, self._birth(client)), (0.0, []))
-        left[-1:] = [each._replace(stay=each.stay._replace(left=self._port.now)) for each in left[-1:]]
+        left[-1:] = [_Left(each.stay._replace(left=self._port.now), answered, each.settled) for each in left[-1:]]
 
     def answered(self, client: str, owner: BrokerRef, names: Iterable[str]) -> None:
         """Note the brokers that have sent what the former broker of a client's session, adopted here, had missed."""

@@ -15,9 +15,10 @@ from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
+from saps.overlay.missed.alarm import AGAIN
 from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
-from saps.overlay.missed.heirs import TOLD, UNNOTICED
-from saps.overlay.missed.lag import Lag, Stay
+from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.lag import TOLD, Lag, Stay
 from saps.overlay.missed.log import InMemory, MissedLog
 from saps.overlay.missed.published import Published
 from saps.overlay.rendezvous.publisher_registry import IDLE
@@ -118,9 +119,10 @@ def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to
     lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
     former = [Former(three.ref, 5.0, LONG_AGO, True), Former(two.ref, 0.0, 5.0, False)]
     catch_up.heirs.adopted(lag, WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], former))
-    later, seq = simulation.now + 1, 1 << 40
-    assert lag.wanted.missed("a", later, seq, one.ref, {three.ref})
-    assert not lag.wanted.missed("a", later, seq, one.ref, {two.ref})
+    now, seq = simulation.now, 1 << 40
+    assert lag.wanted.missed("a", now - 5.5, seq, one.ref, set())
+    assert not lag.wanted.missed("a", now - 4.5, seq, one.ref, {two.ref})
+    assert not lag.wanted.missed("a", now + 1, seq, one.ref, set())
 
 
 def test_sessions_were_at_a_broker_until_it_was_lost_last() -> None:
@@ -169,7 +171,7 @@ def test_sessions_had_what_went_to_a_broker_that_only_their_heir_took_for_dead()
     again = simulation.add(three.name, "c0", one.name)
     simulation.run(100)
     lag = Lag(two.ref, catch_up.log.last, 0, simulation.now)
-    former = [Former(three.ref, LONG_AGO, LONG_AGO, True), Former(again.ref, LONG_AGO + 20.0, 90.0, False)]
+    former = [Former(three.ref, LONG_AGO, LONG_AGO, True), Former(again.ref, LONG_AGO + 20.0, 90.0, True)]
     wanted = WantedFilters(1, 1, True, [WantedFilter("a", 1, 5.0)], [*former, Former(two.ref, 0.0, 5.0, False)])
     catch_up.lags[three.ref] = Lag(three.ref, catch_up.log.last, 0, simulation.now)
     catch_up.heirs.adopted(lag, wanted)
@@ -372,7 +374,7 @@ def test_what_begins_during_a_cut_is_made_up(case: str) -> None:
     assert got == [b"missed", b"after"]
 
 
-@marks.expect("log for brokers that were cut off before this one joined")
+@marks.expect("log for brokers that others have lost")
 def test_a_broker_that_joins_during_a_cut_logs_for_those_beyond() -> None:
     """It had not met them, and kept nothing for them (`make jepsen`: a disk wiped at the beginning of a cut)."""
     simulation = Simulation(1)
@@ -393,6 +395,56 @@ def test_a_broker_that_joins_during_a_cut_logs_for_those_beyond() -> None:
     simulation.run(LINGER + 10)
     assert [message.payload for _, message in subscriber.delivered] == [b"soon", b"missed", b"after"]
     assert not newcomer.node.delivery.catch_up.log.active
+
+
+@pytest.mark.parametrize(("stands_still", "new"), [(True, "topic"), (False, "topic"), (False, "filter")])
+def test_a_broker_without_links_to_a_lost_one_logs_for_it(stands_still: bool, new: str) -> None:
+    """It had nothing for a broker whose keys were out of the ring, and kept nothing: 12 of 15 lost what they had
+    acknowledged."""
+    simulation = Simulation(1)
+    subscriber, *others = simulation.build(16)
+
+    def publish(payload: bytes) -> None:
+        for broker in others:
+            broker.publish(f"t/{broker.name}", payload, 1)
+
+    if new == "filter":
+        publish(b"too soon")
+    else:
+        subscriber.subscribe("t/+")
+    simulation.run(2)
+    if stands_still:
+        simulation.pause(subscriber.name, 7.0)
+    else:
+        simulation.partition([subscriber.name])
+    simulation.run(4)
+    subscriber.subscribe("t/+")
+    simulation.run(2)
+    publish(b"missed")
+    simulation.run(0.5)
+    publish(b"later")
+    simulation.run(1)
+    simulation.heal()
+    simulation.run(20)
+    for broker in others:
+        got = [message.payload for _, message in subscriber.delivered if message.topic == f"t/{broker.name}"]
+        assert got == [b"missed", b"later"], broker.name
+
+
+def test_all_brokers_are_told_of_a_loss_about_once() -> None:
+    """And again for as long as it lasts, each time over each link once in each direction."""
+    simulation = Simulation(1)
+    lost, *others = simulation.build(24)
+    simulation.run(5)
+    simulation.crash(lost.name)
+    simulation.run(2.5)
+    links = sum(len({*broker.node.graph.linked_brokers()}) for broker in others)
+    told = simulation.counters.by_kind["CutOff"]
+    assert all(broker.node.delivery.catch_up.log.active for broker in others)
+    assert told < 3 * links
+    simulation.run(10 * AGAIN)
+    assert all(broker.node.delivery.catch_up.log.active for broker in others)
+    assert simulation.counters.by_kind["CutOff"] - told < 2 * 10 * links
 
 
 def test_a_machine_that_slept_gets_all_that_its_filters_have_missed() -> None:
@@ -472,7 +524,8 @@ def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
     three, four = (Published(frame("t", number), 0.0, frozenset()) for number in (3, 4))
     heir.lost([three], log, 0.0)
     owner.lost([three, four], log, 0.0)
-    heir.wanted.of(1, []).add("t", 0.0, 0)
+    stay = Stay(owner.broker, 0.0, 0.0)
+    heir.wanted.of(1, [stay], [True]).add("t", 0.0, 0)
     for _ in range(2):
-        heir.inherit(heir.wanted.of(1, []), owner.doubts, owner.place, owner.taken, 0)
+        heir.inherit(heir.wanted.of(1, [stay], [True]), owner.doubts, owner.place, owner.taken, 0)
     assert [early.body.seqs for early in heir.doubts.before] == [[3], [4]]

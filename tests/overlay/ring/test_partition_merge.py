@@ -75,7 +75,7 @@ def test_the_levels_come_to_rest_and_are_right(mesh: Simulation) -> None:
     before = dict(mesh.counters.by_kind)
     mesh.run(30.0)
     seeks = mesh.counters.by_kind["Seek"] - before["Seek"]
-    assert seeks < 30 * BROKERS, f"{seeks}: each broker looks anew for the neighbours of one key in half a minute"
+    assert seeks < 40 * BROKERS, f"{seeks}: each broker looks anew for the neighbours of one key in half a minute"
     for rightward in (True, False):
         order = sorted(rows_ends(mesh), reverse=not rightward)
         for level in range(1, 4):

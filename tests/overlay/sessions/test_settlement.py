@@ -59,6 +59,12 @@ def test_a_broker_that_stood_still_adopts_no_copy_that_others_have_gone_on_with(
     freezes(seed)
 
 
+@pytest.mark.parametrize("seed", kept(24, 34, quick=1))
+def test_a_broker_that_stood_still_gets_all_in_order(seed: int) -> None:
+    """A publisher's broker without links to it did not know that it had missed anything, and sent it what was newer."""
+    freezes(seed)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:

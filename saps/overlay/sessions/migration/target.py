@@ -282,7 +282,7 @@ class MigrationTarget:
         elif frame.answer == Yields.SESSION and transfer.branch:
             transfer.stage, transfer.request = Stage.SUBSCRIBING, None
             transfer.filters = self._host.filters(transfer.claiming.client)
-            self._settle(transfer, lambda: self._pull_contents(transfer))
+            self._settle(transfer, lambda answered: self._pull_contents(transfer, answered))
         elif frame.answer == Yields.SESSION:
             transfer.stage = Stage.DESCRIBED
             self._ask(transfer, Pull(transfer.serial, 0, 0))
@@ -349,7 +349,7 @@ class MigrationTarget:
                 if transfer.branch:
                     self._reading(transfer, lambda: self._merge(transfer, parts))
                 else:
-                    self._settle(transfer, lambda: self._reading(transfer, lambda: self._unpack(transfer, parts)))
+                    self._settle(transfer, lambda _: self._reading(transfer, lambda: self._unpack(transfer, parts)))
 
     def _reading(self, transfer: _Transfer, read: Callable[[], None]) -> None:
         """Run `read` on received parts; if they are malformed, log it and ask the next broker."""
@@ -382,7 +382,7 @@ class MigrationTarget:
         def taken_up() -> None:
             nonlocal waiting
             if not waiting and self.transfers.get(serial) is transfer:
-                self._settle(transfer, lambda: self._pull_contents(transfer))
+                self._settle(transfer, lambda answered: self._pull_contents(transfer, answered))
             waiting = False
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
@@ -393,7 +393,6 @@ class MigrationTarget:
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
         """Complete the session with its contents, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.unpack(transfer.claiming.client, parts, lambda single: _had_passed(transfer, single))
-        self._sessions.migrations.heritage.complete(transfer.claiming.client)
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
@@ -431,7 +430,7 @@ class MigrationTarget:
 
     # --- what was published before ------------------------------------------------------------------------------------
 
-    def _settle(self, transfer: _Transfer, then: Callable[[], None]) -> None:
+    def _settle(self, transfer: _Transfer, then: Callable[[frozenset[str]], None]) -> None:
         """Run `then` when members have acknowledged all publications so far and none waits here; after `timeout`
         seconds in any case.
 
@@ -442,14 +441,14 @@ class MigrationTarget:
         def there() -> bool:
             return self.transfers.get(serial) is transfer
 
-        def settled() -> None:
+        def settled(answered: frozenset[str]) -> None:
             transfer.heard = self._port.now
-            then()
+            then(answered)
 
         limit = self._port.now + self._sessions.timeout
         Settling(self._port, self._calls, self._publications.waiting, plain, limit, there, settled, transfer.source)
 
-    def _pull_contents(self, transfer: _Transfer) -> None:
+    def _pull_contents(self, transfer: _Transfer, answered: frozenset[str]) -> None:
         """Pull the contents. The request names the publishers and topics of the messages queued here, so that the
         source can tell which of them it has passed on. That for a branch names the brokers whose publications come here
         anyway, so that the source can leave them out."""
@@ -458,6 +457,7 @@ class MigrationTarget:
             number, brings = self._host.number(client), self._publications.brings(transfer.plain)
             self._ask(transfer, Pull(transfer.serial, 1, 0, [], number, brings))
             return
+        self._sessions.migrations.heritage.pulled(client, answered)
         queued = self._host.queued(client)
         found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         transfer.pending = list(found)

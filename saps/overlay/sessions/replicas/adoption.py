@@ -185,7 +185,7 @@ class Adoption:
         host.make_up(self.clients, come, again=True, late=False)
         limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
-        Settling(self._port, self._calls, waiting, filters, limit, lambda: True, self._complete)
+        Settling(self._port, self._calls, waiting, filters, limit, lambda: True, lambda _: self._complete())
 
     def _complete(self) -> None:
         """Complete all sessions, end their claims, and report them to the holders of the directory."""
