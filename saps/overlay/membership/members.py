@@ -103,8 +103,10 @@ class Members:
             self._keep(Event(self._wall(), What.JOINED, broker))
 
     def suspected(self, broker: BrokerRef) -> None:
-        """Record a broker whose link broke."""
-        self._happened(What.SUSPECTED, broker)
+        """Record a broker whose link broke; once for all incarnations of which a log has something."""
+        last = self._known.get(broker.name)
+        if last is None or last.what is not What.SUSPECTED:
+            self._happened(What.SUSPECTED, broker)
 
     def died(self, broker: BrokerRef) -> None:
         """Record a broker that was declared dead."""

@@ -42,6 +42,14 @@ def test_a_broker_that_was_there_before_is_no_news_and_one_that_comes_later_is()
     assert lines == ["broker new (c) joined, at 10.0.0.2:7300"]
 
 
+def test_all_lost_incarnations_of_a_broker_are_suspected_once() -> None:
+    """A broker that restarted asked each of them, and said ten times in a millisecond that it did not reach them."""
+    _, found, lines = members()
+    for incarnation in (10, 20, 30):
+        found.suspected(BrokerRef("b", incarnation, "a:1", "c"))
+    assert lines == ["broker b (c) is suspected: the link to it broke, at a:1"]
+
+
 def test_a_dead_broker_is_away_until_it_is_back_or_forgotten() -> None:
     clock, found, lines = members()
     broker = BrokerRef("b", 50, "a:1", "c")
