@@ -36,8 +36,8 @@ class Alarm:
         self._lost: list[str] = []
         """Brokers that this one has lost and not named yet."""
         self._serial = 0
-        self._passed: dict[str, tuple[int, int]] = {}
-        """The incarnation of each teller and the serial number of the last frame of it that was passed on."""
+        self._passed: dict[str, tuple[int, int, float]] = {}
+        """By teller: its incarnation, the serial number of the last frame of it that was passed on, and when."""
 
     @property
     def handlers(self) -> Handlers:
@@ -62,6 +62,7 @@ class Alarm:
         """Tell all who is cut off from here, unless they have just been told of some."""
         now = self._port.now
         self._named = {name: at for name, at in self._named.items() if now - at < LINGER}
+        self._passed = {name: last for name, last in self._passed.items() if now - last[2] < LINGER}
         if all(now - at >= QUIET for at in self._named.values()):
             self._tell(self._catch_up.heirs.cut_off[:MOST_CUT_OFF])
 
@@ -91,7 +92,7 @@ class Alarm:
             self._catch_up.lost_elsewhere(names)
         if (origin := frame.origin) is None:
             return
-        number = origin.incarnation, frame.serial
-        if number > self._passed.get(origin.name, (0, 0)) and any(map(self._fresh, frame.names)):
+        number = origin.incarnation, frame.serial, self._port.now
+        if number[:2] > self._passed.get(origin.name, (0, 0))[:2] and any(map(self._fresh, frame.names)):
             self._passed[origin.name] = number
             self._pass_on(frame, sender)
