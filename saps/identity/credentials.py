@@ -27,6 +27,7 @@ from saps.identity.certificates import (
 from saps.identity.names import Identity
 from saps.identity.secret import SecretError, authority_of
 from saps.identity.verdict import Presented
+from saps.runtime.openssl import no_passphrase, reason_of
 
 OWN_INCARNATION = 7 * 86400.0
 """Validity in seconds of the certificate that a broker with a shared secret issues to itself; it renews it at half."""
@@ -94,7 +95,7 @@ def from_files(files: FileSet) -> Credentials:
         found = contexts(key + chain, trusted)
     except (ssl.SSLError, ValueError) as error:
         which, file = ("key", files.key) if files.key else ("certificate", files.certificate)
-        raise CredentialError(which, f"{file}: {_said(error)}") from None
+        raise CredentialError(which, f"{file}: {reason_of(error)}") from None
     return Credentials(own, *found, revoked, key + chain)
 
 
@@ -140,7 +141,7 @@ def _context(protocol: int, own: bytes, authorities: bytes) -> ssl.SSLContext:
 def show(context: ssl.SSLContext, own: bytes) -> None:
     """Use this key and certificate (PEM) for new connections of a context. Raises `ssl.SSLError` and `ValueError`."""
     with _as_file(own) as path:
-        context.load_cert_chain(path, password=_no_passphrase)
+        context.load_cert_chain(path, password=no_passphrase)
 
 
 @contextmanager
@@ -166,12 +167,3 @@ def _read(which: str, path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise CredentialError(which, f"cannot read {path}: {error.strerror}") from None
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase: use a key without one")
-
-
-def _said(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return str(reason).replace("_", " ").lower() if reason else str(error)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from saps.frontend.mqtt.access.options import TlsOptions
 from saps.identity.verdict import Serial
+from saps.runtime.openssl import no_passphrase, reason_of
 
 Revoked = frozenset[Serial]
 """Serials of the certificates on a revocation list."""
@@ -35,22 +36,21 @@ def server_context(options: TlsOptions) -> ssl.SSLContext:
     if options.key:
         _readable("key", options.key)
     try:
-        # Without a password callback OpenSSL would ask on the terminal for the passphrase of an encrypted key.
-        context.load_cert_chain(options.certificate, options.key or None, password=_no_passphrase)
+        context.load_cert_chain(options.certificate, options.key or None, password=no_passphrase)
     except (ssl.SSLError, ValueError) as error:
-        raise TlsError("key" if options.key else "certificate", f"{options.certificate}: {_said(error)}") from None
+        raise TlsError("key" if options.key else "certificate", f"{options.certificate}: {reason_of(error)}") from None
     if options.client_certificates != "none":
         _readable("client_ca", options.client_ca)
         try:
             context.load_verify_locations(options.client_ca)
         except ssl.SSLError as error:
-            raise TlsError("client_ca", f"{options.client_ca}: {_said(error)}") from None
+            raise TlsError("client_ca", f"{options.client_ca}: {reason_of(error)}") from None
         if options.client_revoked:
             _readable("client_revoked", options.client_revoked)
             try:
                 context.load_verify_locations(options.client_revoked)
             except ssl.SSLError as error:
-                raise TlsError("client_revoked", f"{options.client_revoked}: {_said(error)}") from None
+                raise TlsError("client_revoked", f"{options.client_revoked}: {reason_of(error)}") from None
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
         context.verify_mode = _VERIFY[options.client_certificates]
     return context
@@ -87,12 +87,3 @@ def _readable(option: str, path: str) -> None:
             file.read(1)
     except OSError as error:
         raise TlsError(option, f"cannot read {path}: {error.strerror}") from None
-
-
-def _no_passphrase() -> str:
-    raise ValueError("the key has a passphrase: use a key without one")
-
-
-def _said(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    return str(reason).replace("_", " ").lower() if reason else str(error)
