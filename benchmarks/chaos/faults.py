@@ -19,6 +19,7 @@ from benchmarks.chaos.ground import START, Ground, Site
 from benchmarks.chaos.openflow import OpenFlow
 from benchmarks.chaos.schedule import BETWEEN, CLOCKS, OPENFLOW, VOLUMES, Kind, Step
 from examples.smart_city.processes import BrokerError
+from saps.runtime.atomic_file import sync_directory
 
 SLOW = 2_000_000
 """Bits per second of a slow link: several times what the devices' traffic takes."""
@@ -267,7 +268,8 @@ def _openflow(ground: Ground) -> OpenFlow:
 
 
 def damage(file: Path, rng: random.Random) -> str:
-    """Do one thing to the files of a stopped broker's storage that disks do. Says what."""
+    """Do one thing to the files of a stopped broker's storage that disks do. A loss of power does not undo it. Says
+    what."""
     files = [
         each for each in (file, Path(f"{file}-wal"), Path(f"{file}-mark")) if each.exists() and each.stat().st_size
     ]
@@ -287,8 +289,12 @@ def damage(file: Path, rng: random.Random) -> str:
             said = "a block copied over another"
         case _:
             victim.unlink()
+            sync_directory(victim.parent)
             return f"{victim.name}: gone"
-    victim.write_bytes(content)
+    with victim.open("wb") as changed:
+        changed.write(content)
+        changed.flush()
+        os.fsync(changed.fileno())
     return f"{victim.name}: {said}"
 
 

@@ -22,6 +22,7 @@ from benchmarks.chaos.schedule import VERSIONS
 from examples.smart_city.processes import BrokerError, BrokerProcess, free_ports, saps_broker
 from lab import Lab
 from lab.programs import MQTT, OVERLAY
+from saps.runtime.atomic_file import sync_directory
 
 CLUSTERS = ("east", "west")
 START = 90.0
@@ -66,6 +67,7 @@ class Site(ABC):
         """Its disk is gone. Its process has ended."""
         for file in self.folder.iterdir():
             file.unlink()
+        sync_directory(self.folder)
 
     def succeed(self) -> None:
         """From the next start on another broker is in its place."""
@@ -86,6 +88,7 @@ class Site(ABC):
         if process.returncode == 0:
             for each in self.folder.glob("sound.db*"):
                 each.rename(self.folder / each.name.replace("sound", "broker"))
+            sync_directory(self.folder)
         elif sound.exists():
             raise BrokerError(f"{self.name} could not be repaired: {said.decode(errors='replace')}")
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from benchmarks.chaos.cable import unheard
 from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.disk.volume import Volume
+from benchmarks.chaos.faults import damage
 from benchmarks.chaos.mangler import LATE, Mangler
 from saps.runtime.atomic_file import replacing
 
@@ -139,6 +140,19 @@ def test_a_file_that_was_replaced_outlasts_a_loss_of_power(served: Served, tmp_p
         file.write(b"b1 b2")
     served.tell("lose 4")
     assert (tmp_path / "members").read_bytes() == b"b1 b2"
+
+
+@mounts
+def test_damage_outlasts_a_loss_of_power(served: Served, tmp_path: Path) -> None:
+    """It was undone in part: a broker that had gone on with a damaged file found another one."""
+    file = tmp_path / "broker.db"
+    for seed in range(12):
+        with replacing(file) as whole:
+            whole.write(random.Random(seed).randbytes(20_000))
+        damage(file, random.Random(seed))
+        damaged = file.read_bytes() if file.exists() else None
+        served.tell(f"lose {seed}")
+        assert (file.read_bytes() if file.exists() else None) == damaged
 
 
 @mounts
