@@ -267,6 +267,12 @@ class Caught(Frame, tag=93):
     serial: Number
 
 
+class CaughtUp(Frame, tag=95):
+    """To a broker that has caught up: all groups of sessions that it named in the round have what they had missed."""
+
+    round: Number
+
+
 class CutOff(Frame, tag=94):
     """Some brokers are cut off from `origin`: log what they miss, and pass this on."""
 

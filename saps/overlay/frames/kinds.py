@@ -9,6 +9,7 @@ from saps.overlay.frames.calls import Broadcast, Gathered, Gone, Locate
 from saps.overlay.frames.delivery import (
     Ack,
     Caught,
+    CaughtUp,
     CutOff,
     DefineBroker,
     DefineSlice,
@@ -134,6 +135,7 @@ AnyFrame = (
     | MadeUp
     | Caught
     | CutOff
+    | CaughtUp
     | Tell
     | Told
 )

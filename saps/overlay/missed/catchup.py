@@ -29,7 +29,7 @@ from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
-from saps.overlay.frames.delivery import Caught, MadeUp, Missed, WantedFilters
+from saps.overlay.frames.delivery import Caught, CaughtUp, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head, Segment
@@ -100,6 +100,7 @@ class CatchUp:
             WantedFilters: self._on_wanted_filters,
             MadeUp: self.returned.on_made_up,
             Caught: self.sending.on_caught,
+            CaughtUp: self.returned.on_caught_up,
         }
 
     @property
@@ -316,6 +317,8 @@ class CatchUp:
     def _caught_up(self, lag: Lag) -> None:
         """End the catch-up of a broker that has got everything: it is live again for all topics."""
         self._drop(lag)
+        if lag.wanted.moved:
+            self._port.send(lag.broker, CaughtUp(lag.round))
         self._known.add(lag.broker)
         self.log.tell(self.heirs.caught_up(lag))
         self._publishers.divide_again(self._publishers.streams)

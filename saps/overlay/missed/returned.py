@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -12,7 +12,7 @@ from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import batch_of, select
 from saps.overlay.frames.base import MOST_ANNOUNCED
 from saps.overlay.frames.calls import Missing, Result
-from saps.overlay.frames.delivery import Caught, Former, MadeUp, Publish, WantedFilter, WantedFilters
+from saps.overlay.frames.delivery import Caught, CaughtUp, Former, MadeUp, Publish, WantedFilter, WantedFilters
 from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
@@ -28,6 +28,16 @@ AGAIN = 0.01
 """Seconds between two looks at the clients."""
 
 
+class _Named(NamedTuple):
+    """The groups of sessions that were named to a broker."""
+
+    round: int
+    at: float
+    """When, in seconds of the port's clock."""
+    groups: dict[int, list[tuple[str, int]]]
+    """`Legacy.clients`, by `WantedFilters.number`"""
+
+
 class Returned:
     """Handles the catch-up of one broker as the one that was cut off."""
 
@@ -41,9 +51,8 @@ class Returned:
         """The former brokers of the sessions here; None: there are no sessions."""
         self._come: dict[BrokerRef, tuple[int, int]] = {}
         """By sender: the round of its `MadeUp` frames, and the number of the last frame taken in it."""
-        self._groups: dict[BrokerRef, list[tuple[int, dict[int, list[tuple[str, int]]]]]] = {}
-        """By sender: the last two rounds in which it was named groups of sessions, and these (`Legacy.clients`), by
-        `WantedFilters.number`."""
+        self._named: dict[BrokerRef, list[_Named]] = {}
+        """By sender: what it was named in the last two rounds."""
         self._until = 0.0
         """When the next frame is taken at the latest, in seconds of the port's clock."""
         self._waiting: deque[tuple[BrokerRef, MadeUp]] = deque()
@@ -62,7 +71,7 @@ class Returned:
             self._inbox.starts[sender] = start
         parts, now = list(self._parts(sender)), self._port.now
         groups = {part: legacy.clients for part, (legacy, _) in enumerate(parts) if legacy is not None}
-        self._groups[sender] = [*self._groups.get(sender, [])[-1:], (number, groups)]
+        self._named[sender] = [*self._named.get(sender, [])[-1:], _Named(number, now, groups)]
         for part, (legacy, filters) in enumerate(parts):
             former: list[Former] = []
             if legacy is not None:
@@ -128,8 +137,19 @@ class Returned:
 
     def _sessions(self, sender: BrokerRef, frame: MadeUp) -> list[tuple[str, int]]:
         """Return the sessions of the groups that a frame is for, as they were named to the sender."""
-        named = [groups for number, groups in self._groups.get(sender, ()) if number <= frame.round]
-        return [session for number in frame.groups for session in (named[-1].get(number, ()) if named else ())]
+        named = self._named_in(sender, frame.round)
+        return [session for number in frame.groups for session in (named.groups.get(number, ()) if named else ())]
+
+    def _named_in(self, sender: BrokerRef, number: int) -> _Named | None:
+        """Return what a sender was named in this round; it may have numbered the round anew."""
+        return next((named for named in reversed(self._named.get(sender, ())) if named.round <= number), None)
+
+    def on_caught_up(self, sender: BrokerRef, frame: CaughtUp) -> None:
+        """Note that a sender owes nothing more to the sessions that it was named."""
+        named = self._named_in(sender, frame.round)
+        if named is not None and self.heritage is not None:
+            for sessions in named.groups.values():
+                self.heritage.caught_up(sessions, sender.name, named.at)
 
     def _make_up(self, origin: BrokerRef, body: Publish, frame: MadeUp) -> Iterator[tuple[Batch, bool]]:
         """Deliver missed publications. Yield those that do not come to all that want them so: those that this broker

@@ -103,6 +103,14 @@ class Heritage:
         _, left = self._left.get((client, self._birth(client)), (0.0, []))
         left[:] = [each._replace(answered=frozenset(names)) if each.stay.broker == owner else each for each in left]
 
+    def caught_up(self, sessions: Iterable[tuple[str, int]], name: str, since: float) -> None:
+        """Note that a broker has sent these sessions (`Legacy.clients`), if they have been here from the time `since`
+        on, all that their former brokers had missed."""
+        for session in sessions:
+            came, left = self._left.get(session, (math.inf, []))
+            if came <= since:
+                left[:] = [each._replace(answered=each.answered | {name}) for each in left]
+
     @property
     def _kept(self) -> float:
         """Seconds for which former brokers are remembered now."""

@@ -114,7 +114,7 @@ class Owner(LonePort):
         """The holder takes so many frames, and answers each."""
         for _ in range(min(count, len(self.under_way))):
             frame = self.under_way.popleft()
-            self.copy.take(frame)
+            self.copy.take(frame, 0.0)
             self.source.on_appended(self.holder, Appended(frame.stream, frame.seq))
 
     def same(self) -> None:

@@ -15,7 +15,6 @@ from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
-from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
@@ -774,21 +773,6 @@ def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: b
     assert [each.owner for each in former] == [one.ref, two.ref, heir.ref]
 
 
-def test_a_restarted_broker_is_where_its_sessions_were_before() -> None:
-    """What is published while it is down has missed them there, and its next incarnation says so."""
-    mesh = Replicated(1, disks=True, copies=1)
-    one, two, *_ = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(two)
-    nomad.subscribe("t/#")
-    mesh.run(2)
-    nomad.lose()
-    mesh.crash(two.name)
-    mesh.run(3)
-    again = mesh.restart(two.name, one.name)
-    assert [each.owner for each in again.node.sessions.migrations.heritage.of("c")] == [two.ref, again.ref]
-
-
 @marks.expect("session gone to another broker")
 def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over() -> None:
     """The directory on this side still knew its broker from before the cut, which had no session any more."""
@@ -906,74 +890,6 @@ def test_losses_of_power_that_failed_once(seed: int) -> None:
 def test_the_record_draws_the_table_that_is_in_force() -> None:
     record = Path(__file__).parents[3] / "docs/decisions/131-replicated-sessions.md"
     assert drawn() in record.read_text()
-
-
-def test_a_session_is_at_both_brokers_while_it_moves() -> None:
-    """Else what is published meanwhile is at none of them, and comes again after a restart (`make chaos`)."""
-    mesh = Replicated(1)
-    one, two, _ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
-    mesh.run(1)
-    nomad.arrive(two)
-    before, here = two.node.sessions.migrations.heritage.of("c")
-    assert before.owner == one.ref
-    assert before.age < here.came
-
-
-@pytest.mark.parametrize("leaves", [True, False], ids=["left", "killed"])
-def test_an_heir_says_how_old_its_copy_was(leaves: bool) -> None:
-    """What its owner got later, cut off from the heir only, the session has not had."""
-    mesh = Replicated(1)
-    one, *_ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
-    nomad.lose()
-    mesh.run(30)
-    if leaves:
-        one.leave()
-    else:
-        mesh.crash(one.name)
-    mesh.run_until(lambda: mesh.sessions("c") in (["b1"], ["b2"]), 10.0)
-    (heir,) = mesh.sessions("c")
-    before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
-    assert before.owner == one.ref
-    assert (before.age - LONG_AGO > 30) is not leaves
-
-
-def test_of_the_brokers_long_left_the_last_one_is_remembered() -> None:
-    """What was published before the session came to the next one went there; it came again (`make chaos`)."""
-    mesh = Replicated(1)
-    one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
-    heritage = one.node.sessions.migrations.heritage
-    stays = [Heirloom(two.ref, 40.0), Heirloom(three.ref, 18.0, came=40.0), Heirloom(two.ref, 10.0, came=18.0)]
-    heritage.add("c", stays[:2])
-    assert [each.owner for each in heritage.of("c")] == [one.ref]
-    heritage.add("c", stays)
-    assert [each.owner for each in heritage.of("c")] == [three.ref, two.ref, one.ref]
-    assert [legacy.owed for legacy in heritage.legacies(three.ref)] == [[False, True, False]]
-
-
-def test_a_session_that_moves_is_owed_nothing_by_those_of_which_its_broker_had_all() -> None:
-    """For as long as any broker was lost each later move offered again what was published during an earlier one, also
-    when the session had long forgotten that it had it (`make chaos`)."""
-    mesh = Replicated(1)
-    one, two, three, four = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
-    mesh.crash(four.name)
-    mesh.run(3)
-    mesh.tell(three, 1, 2)
-    assert nomad.arrive(two)
-    heritage = two.node.sessions.migrations.heritage
-    assert not [*heritage.legacies(three.ref)]
-    assert [legacy.owed for legacy in heritage.legacies(four.ref)] == [[True, False]]
 
 
 @marks.expect("moved away from a broker that got publications late")

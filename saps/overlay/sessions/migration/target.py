@@ -113,8 +113,8 @@ class MigrationTarget:
         self._sessions = sessions
         self._publications = publications
         self._heirlooms: dict[int, tuple[list[Heirloom], bool, float]] = {}
-        """By serial number of a migration: the former brokers of its session, `Snapshot.cut`, and when that came, in
-        seconds of the port's clock."""
+        """By serial number of a migration: the former brokers of its session, `Snapshot.cut`, and when that was packed,
+        in seconds of the port's clock: halfway between question and answer (RFC 5905, 8)."""
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -325,12 +325,13 @@ class MigrationTarget:
         wanted = {Stage.DESCRIBED: 0, Stage.PULLING: 1}
         if transfer is None or wanted.get(transfer.stage) != frame.stage or frame.part != len(transfer.parts):
             return
+        packed = (transfer.heard + self._port.now) / 2
         transfer.heard = self._port.now
         if not frame.parts:
             self._ask_later(transfer, transfer.request)
             return
         if not (frame.stage or frame.part):
-            self._heirlooms[frame.serial] = frame.heritage, frame.cut, self._port.now
+            self._heirlooms[frame.serial] = frame.heritage, frame.cut, packed
         if frame.stage and not frame.part:
             transfer.marks = dict(zip(transfer.pending, frame.passed, strict=False))
         transfer.parts.append(frame.data)

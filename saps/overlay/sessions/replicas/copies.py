@@ -19,11 +19,13 @@ MOST_SESSIONS = 1 << 20
 
 
 class _Memory:
-    """The publications that a session has had."""
+    """The publications that a session has had, and when its copy came."""
 
-    __slots__ = ("before", "recent")
+    __slots__ = ("before", "came", "recent")
 
     def __init__(self) -> None:
+        self.came: float | None = None
+        """When the last `SessionCopy` came, in seconds of the port's clock; None: from this broker's file."""
         self.before: Grouped = []
         """Those that it had before the copy began."""
         self.recent: deque[Origin] = deque(maxlen=RECENT)
@@ -74,12 +76,15 @@ class Copy:
         """Whether the copy was in this broker's file when it started."""
         return not self.stream
 
-    def take(self, frame: Append) -> None:
-        """Apply the next frame of the log. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`."""
+    def take(self, frame: Append, now: float) -> None:
+        """Apply the next frame of the log; `now` is the time in seconds of the port's clock. Raises `ProtocolError` if
+        the owner has more than `MOST_SESSIONS`."""
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
         self.apply(frame.changes)
+        for session in frame.changes.sessions:
+            self._memories.setdefault(session.number, _Memory()).came = now
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
@@ -102,6 +107,14 @@ class Copy:
         for number, had in changes.had:
             self._memories.setdefault(number, _Memory()).before = had
         self._remove(changes)
+
+    def came(self, number: int, wall: float, now: float) -> float:
+        """Return when the copy of a session came, in seconds of the port's clock. `wall` and `now` are the time of day
+        and that of the port; the former may have jumped, and counts for a copy from this broker's file only."""
+        memory = self._memories.get(number)
+        if memory is not None and memory.came is not None:
+            return memory.came
+        return now - max(0.0, wall - self.sessions[number].at)
 
     def everything(self) -> Changes:
         """Return the whole copy as changes to an empty one."""

@@ -156,7 +156,7 @@ class Replicas:
             sessions, at = frame.changes.sessions, max(0.0, self._wall())
             sessions[:] = [msgspec.structs.replace(each, at=at) for each in sessions]
             self.shelf.take(copy, frame.changes)
-            copy.take(frame)
+            copy.take(frame, self._port.now)
             copy.upto = self._port.now - LATE
             self.shelf.note(copy)
         if frame.seq <= copy.seq:
