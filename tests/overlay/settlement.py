@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
 from saps.frontend.mqtt.codec.packets import V5, Ack, Connack, Connect, PacketType, Publish
@@ -291,4 +292,31 @@ def disasters(seed: int) -> None:
             place.live(rng.choice([4, 5, 6, 8]))
         place.black_out()
         place.live(12)
+    place.judge()
+
+
+def overload(seed: int) -> None:
+    """Too little processor time for minutes: brokers stand still all the time, some frames take a second, one dies.
+    When that is over the clients that stay are let in, and get what is published from then on. (The session of one
+    that roams may not have been found in time.)"""
+    place = Settlement(seed, 4)
+    mesh, rng = place.mesh, place.rng
+    quiet = mesh.network
+    place.live(3)
+    mesh.network = replace(quiet, latency=(0.001, rng.choice([0.02, 0.3, 1.0])))
+    victim = rng.choice(mesh.alive()).name
+    place.crash([victim])
+    place.live(rng.choice([0, 1, 3]))
+    place.restart(victim)
+    end, longest = mesh.now + 30, rng.choice([1, 2, 3])
+    while mesh.now < end:
+        mesh.pause(rng.choice(mesh.alive()).name, rng.uniform(0, longest))
+        place.live(rng.choice([0.1, 0.3, 1]))
+    mesh.network = quiet
+    place.live(40, publish=False)
+    place.roams = False
+    for nomad in place.subscribers:
+        nomad.got, nomad.present = {qos: [] for qos in QOS}, []
+    place.owed = {qos: [] for qos in QOS}
+    place.live(5)
     place.judge()

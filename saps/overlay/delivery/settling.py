@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from saps.overlay.frames.calls import Outstanding, Unsettled
@@ -9,6 +10,8 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import audience
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, Range
+
+logger = logging.getLogger(__name__)
 
 POLL = 0.02
 """Interval between two checks of unsettled publications, in seconds."""
@@ -53,7 +56,8 @@ class Settling:
         self._answers: set[str] = set()
         """The publishers' brokers that have answered this time, by name."""
         self._missing = 0
-        self._unsettled = False
+        self._unsettled = ""
+        """What is not settled, in words; empty if all is."""
         self._ask()
 
     def _ask(self) -> None:
@@ -64,18 +68,20 @@ class Settling:
             places.setdefault(audience(topic_filter), []).append(topic_filter)
         if len(places) > RANGES:
             places = {ALL_BROKERS: self._filters}
-        self._missing, self._unsettled = 1 + len(places), False
+        self._missing, self._unsettled = 1 + len(places), ""
         self._answers.clear()
         for place, wanted in places.items():
             self._calls.call(place, Unsettled(wanted, self._source), self._answered, ATTEMPTS)
         self._one_done()
 
     def _answered(self, outcome: Outcome) -> None:
-        self._unsettled |= not outcome.complete
+        if not outcome.complete:
+            self._unsettled = "not all publishers' brokers have answered"
         for result in outcome.results:
             if isinstance(result, Outstanding):
                 target = self._upto.setdefault((result.broker, result.incarnation), result.seq)
-                self._unsettled |= 0 < result.lowest <= target
+                if 0 < result.lowest <= target:
+                    self._unsettled = f"{result.broker} has publications that some broker may lack"
                 self._answers.add(result.broker)
         self._one_done()
 
@@ -83,8 +89,12 @@ class Settling:
         self._missing -= 1
         if self._missing or not self._there():
             return
-        settled = not (self._unsettled or self._waiting(self._filters))
-        if settled or self._port.now >= self._limit:
-            self._then(frozenset(self._answers if settled else ()))
+        if not self._unsettled and self._waiting(self._filters):
+            self._unsettled = "publications wait for earlier ones here"
+        if not self._unsettled:
+            self._then(frozenset(self._answers))
+        elif self._port.now >= self._limit:
+            logger.warning("a session moves before all is settled: %s", self._unsettled)
+            self._then(frozenset())
         else:
             self._port.after(POLL, self._ask)

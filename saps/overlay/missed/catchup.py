@@ -80,7 +80,7 @@ class CatchUp:
         self._former: set[str] = set()
         """Members of the mesh of an earlier incarnation."""
         self._known: set[BrokerRef] = set()
-        """Brokers that have caught up completely since the last cut ended."""
+        """Brokers that have caught up completely since the last cut ended, and the rings have merged."""
         self.heirs = Heirs(port, multicast.missed, publishers, multicast.acknowledgements, self.lags)
         self._rounds = 0
         self._told = 0, 0.0
@@ -130,7 +130,12 @@ class CatchUp:
     def lacks(self, broker: BrokerRef, topic_filters: list[str]) -> int:
         lag = self.lags.get(broker)
         if lag is None:
-            return 0
+            again = any(each.name == broker.name and each.incarnation < broker.incarnation for each in self.lags)
+            if not again or broker in self._known or self._publishers.baselines(broker):
+                return 0
+            hit("a broker may lack what was logged for its former incarnation")  # it began beyond the cut
+            logged = self.log.topics
+            return self.log.first if any(matches(each, topic) for each in topic_filters for topic in logged) else 0
         last = {topic: seq for topic, (seq, sent) in self.log.topics.items() if broker not in self.log.went_to(sent)}
         late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq > lag.start}
         return lag.start + 1 if any(matches(each, topic) for each in topic_filters for topic in late) else 0
@@ -319,7 +324,8 @@ class CatchUp:
         self._drop(lag)
         if lag.wanted.moved:
             self._port.send(lag.broker, CaughtUp(lag.round))
-        self._known.add(lag.broker)
+        if not self._telling:
+            self._known.add(lag.broker)
         self.log.tell(self.heirs.caught_up(lag))
         self._publishers.divide_again(self._publishers.streams)
 

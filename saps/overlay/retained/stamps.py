@@ -7,9 +7,11 @@ from hashlib import blake2b
 
 from saps.local.batch import Batch
 
-AHEAD = 86_400.0
+AHEAD = 3 * 86_400.0
 """Most seconds by which a stamp may be ahead of this broker's clock for the clock to follow it. With less, brokers with
-wrong clocks would disagree which message is the last."""
+wrong clocks would disagree which message is the last: one a day ahead, and one a day behind."""
+MOST = (1 << 63) - 1
+"""Greatest stamp that is given."""
 _LOGICAL, _NAME = 6, 16
 """Bits of a stamp below the milliseconds: for 1/64 ms with the logical part, and for a hash of the broker's name."""
 
@@ -35,9 +37,9 @@ class StampClock:
             self._last = max(self._last, stamp)
 
     def later(self, stamp: int) -> int:
-        """Return a new stamp that is also later than one of another broker."""
+        """Return a new stamp that is also later than one of another broker, even if the clock does not follow that."""
         self.seen(stamp)
-        return self.stamp()
+        return max(self.stamp(), min(MOST, ((stamp >> _NAME) + 1) << _NAME | self._name))
 
     def observed(self, batch: Batch) -> None:
         """Follow the stamps of another broker's retained publications."""

@@ -358,7 +358,7 @@ class Sessions:
         """Decide a claim by the leases of other brokers, the latest first: repeat, lose, or fetch the session."""
         client, mine = claiming.client, self.leases.get(claiming.client, 0)
         given = claiming.given
-        if claiming.inheriting:
+        if claiming.inheriting or self.migrations.fetches(claiming):  # by an earlier answer
             return
         if claiming.branch:
             self._reunite(claiming, mine, [lease for lease in others if not self._port.lost(lease.broker)])

@@ -491,6 +491,32 @@ def test_what_is_held_for_a_gap_is_not_acknowledged() -> None:
     assert inbox.accept(origin, frame("t", last + 3, last + 2, b"later")) == [1]
 
 
+@marks.expect("a broker may lack what was logged for its former incarnation")
+def test_a_broker_that_has_begun_beyond_a_cut_may_lack_what_was_published_meanwhile() -> None:
+    """A session that left it counted as complete, and never got that."""
+    simulation = Simulation(1)
+    one, two, three = simulation.build(3)
+    two.subscribe("t")
+    simulation.run(2)
+    one.publish("t", b"before", 1)
+    simulation.run(1)
+    simulation.partition([one.name])
+    simulation.run(4)
+    simulation.crash(two.name)
+    simulation.run(3)
+    again = simulation.add(two.name, "c0", three.name)
+    again.subscribe("t")
+    one.publish("t", b"missed", 1)
+    simulation.run(4)
+    lacks = one.node.delivery.catch_up.lacks
+    assert lacks(again.ref, ["+"])
+    assert not lacks(again.ref, ["t/t"])
+    simulation.heal()
+    simulation.run(20)
+    assert [message.payload for _, message in again.delivered] == [b"missed"]
+    assert not lacks(again.ref, ["+"])
+
+
 def test_what_a_former_broker_may_lack_is_for_the_sessions_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of the broker that has them now got it before it restarted, and got it again (`make chaos`)."""
     simulation = Simulation(1)

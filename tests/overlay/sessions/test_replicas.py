@@ -743,12 +743,6 @@ def test_what_a_branch_got_as_a_member_of_a_group_comes_to_the_session_it_stood_
     assert sorted(nomad.got[2]) == sorted(2 * [b"b4 %d" % number for number in range(10)])
 
 
-@marks.expect("question for a session that is adopted here")
-def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("saps.overlay.node.CONFIRM", 1e9)  # with more frames no seed up to 300 has this moment
-    ordeal(27, disks=False)
-
-
 @DISKS
 def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: bool) -> None:
     """Its last broker had it for some seconds only. What it had before came to it again (`make chaos`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.codec.packets import V5, V311, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.overlay.frames.calls import Body
+from saps.overlay.rendezvous.range_calls import Outcome
+from saps.overlay.ring.keys import BrokerRef, Range
 from saps.simulator import Network
 from tests.drawn import schedules
 from tests.overlay.hubs import Client as Watcher
@@ -370,3 +374,47 @@ def test_the_directory_forgets_whose_sessions_have_ended() -> None:
     mesh.run(10)
     assert any(broker.node.sessions.directory.partitions for broker in brokers)
     assert not sum(len(broker.node.sessions.directory) for broker in brokers)
+
+
+def test_a_session_moves_although_what_is_under_way_does_not_settle(caplog: pytest.LogCaptureFixture) -> None:
+    """The target waited for longer than the source for the target, which kept the session: it never moved
+    (`make chaos`)."""
+    mesh = Roams(1)
+    one, two, _ = mesh.build(3, 2)
+    nomad = Nomad(mesh, "c")
+    nomad.arrive(one)
+    nomad.subscribe("t/#")
+    target = two.node.sessions.migrations.target
+    target._publications = Held()
+    target._calls = Unanswered(mesh)  # type: ignore[assignment]
+    assert nomad.arrive(two)
+    assert mesh.sessions("c") == [two.name]
+    assert "a session moves before all is settled: not all publishers' brokers have answered" in caplog.text
+
+
+class Held:
+    """A publication waits at the broker, and its predecessor never comes."""
+
+    cut = False
+
+    def waiting(self, topic_filters: list[str]) -> bool:
+        return True
+
+    def queued(self) -> Callable[[], bool]:
+        return lambda: True
+
+    def passed(self, origin: BrokerRef, topic: str) -> int:
+        return 0
+
+    def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
+        return []
+
+
+class Unanswered:
+    """Range calls that reach nobody."""
+
+    def __init__(self, mesh: Roams) -> None:
+        self._mesh = mesh
+
+    def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
+        self._mesh.at(self._mesh.now + 4.9, lambda: done(Outcome([], complete=False, depth=0)))

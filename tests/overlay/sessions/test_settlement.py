@@ -6,7 +6,7 @@ import pytest
 
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.settlement import blackout, deaths, disasters, freezes, restarts
+from tests.overlay.settlement import blackout, deaths, disasters, freezes, overload, restarts
 
 pytestmark = pytest.mark.simulation
 
@@ -65,6 +65,18 @@ def test_a_broker_that_stood_still_gets_all_in_order(seed: int) -> None:
     freezes(seed)
 
 
+@pytest.mark.parametrize("seed", kept(4, 15, 18, quick=2))
+def test_an_overload_locks_no_client_out(seed: int) -> None:
+    """4, 18: several heirs of a session had claims with the same stamp, and waited for each other for ever. 15: a claim
+    that was repeated got several answers, and began as many migrations (`make chaos` beside other programs)."""
+    overload(seed)
+
+
+@marks.expect("question for a session that is adopted here")
+def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it() -> None:
+    overload(5)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(100, 200))
 def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
@@ -72,3 +84,4 @@ def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
     deaths(seed)
     freezes(seed)
     restarts(seed)
+    overload(seed)

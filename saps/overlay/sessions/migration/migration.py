@@ -121,7 +121,8 @@ class MigrationSource:
         mine = sessions.leases.get(client, 0)
         if (claiming := sessions.claimings.get(client)) is not None:
             claiming.later = max(claiming.later, frame.stamp if claiming.user == frame.user else 0)
-            return Yields.LATER if mine > frame.stamp else Yields.WAIT
+            # Several heirs of a broker that seemed dead have claims with the same stamp: they must not all wait.
+            return Yields.LATER if (mine, self._port.me.name) > (frame.stamp, sender.name) else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER
         branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
@@ -255,6 +256,10 @@ class Migrations:
         """Return whether the client's session is moving here, or, with `asked`, whether a broker is asked for it."""
         transfers = (each for each in self.target.transfers.values() if each.claiming.client == client)
         return any(asked or transfer.stage is not Stage.ASKING for transfer in transfers)
+
+    def fetches(self, claiming: Claiming) -> bool:
+        """Return whether a migration for this claim is under way."""
+        return any(each.claiming is claiming for each in self.target.transfers.values())
 
     def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
         """Fetch a claimed session from the first of these brokers that has one, and make the others end theirs.

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 AGAIN = 0.25
 """Seconds after which an unanswered request is repeated, as a link may have broken."""
+PATIENT = 4
+"""Most times `timeout` between two requests: as many as it takes to clear and to settle if neither ends well."""
 MOST_ASKED = 16
 """Most brokers that are asked for one session if each names the next one."""
 MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
@@ -62,10 +64,10 @@ class _Transfer:
         "filters",
         "heard",
         "here",
+        "heritage",
         "kept",
         "marks",
         "parts",
-        "pending",
         "request",
         "serial",
         "source",
@@ -87,7 +89,6 @@ class _Transfer:
         self.heard = 0.0
         self.parts: list[bytes] = []
         self.filters: list[str] = []
-        self.pending: list[tuple[BrokerRef, str]] = []
         self.marks: dict[tuple[BrokerRef, str], int] = {}
         self.elsewhere = False
         """Whether some broker answered that the session is moving to another broker."""
@@ -95,6 +96,9 @@ class _Transfer:
         """Whether the session is here already, and its branch at another broker is being fetched."""
         self.here = False
         """Whether the session itself has come from its first source, and branches of it follow."""
+        self.heritage: tuple[list[Heirloom], bool, float] = [], False, 0.0
+        """The former brokers of the session, `Snapshot.cut`, and when that was packed, in seconds of the port's clock:
+        halfway between question and answer (RFC 5905, 8)."""
         self.kept = False
         """Whether the session has copies, so that another broker adopts it if the source dies."""
 
@@ -112,9 +116,6 @@ class MigrationTarget:
         self._calls = calls
         self._sessions = sessions
         self._publications = publications
-        self._heirlooms: dict[int, tuple[list[Heirloom], bool, float]] = {}
-        """By serial number of a migration: the former brokers of its session, `Snapshot.cut`, and when that was packed,
-        in seconds of the port's clock: halfway between question and answer (RFC 5905, 8)."""
         self._serial = 0
         self.transfers: dict[int, _Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
@@ -164,7 +165,8 @@ class MigrationTarget:
         self._port.send(transfer.source, request)
 
     def _tick(self, transfer: _Transfer, serial: int) -> None:
-        """Repeat an unanswered request every `AGAIN` seconds; give the source up after `timeout` seconds."""
+        """Repeat an unanswered request every `AGAIN` seconds; give the source up after `timeout` seconds. Without a
+        request ask for a part that there is not: the source keeps the session if it hears nothing."""
 
         def due() -> None:
             if self.transfers.get(serial) is not transfer or transfer.source is None:
@@ -173,8 +175,8 @@ class MigrationTarget:
             if transfer.request is not None and transfer.stage is not Stage.ARRIVED and silent > self._sessions.timeout:
                 self._silent(transfer)
                 return
-            if transfer.request is not None and silent >= AGAIN:
-                self._port.send(transfer.source, transfer.request)
+            if silent >= AGAIN and (transfer.request is not None or silent < PATIENT * self._sessions.timeout):
+                self._port.send(transfer.source, transfer.request or Pull(serial, 0, MOST_PARTS))
             self._tick(transfer, serial)
 
         self._port.after(AGAIN, due)
@@ -200,7 +202,6 @@ class MigrationTarget:
     def _stop(self, transfer: _Transfer) -> None:
         """Cancel a migration, and discard the incomplete session here."""
         del self.transfers[transfer.serial]
-        self._heirlooms.pop(transfer.serial, None)
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(transfer.claiming.client)
             transfer.parts, transfer.request = [], None
@@ -331,9 +332,9 @@ class MigrationTarget:
             self._ask_later(transfer, transfer.request)
             return
         if not (frame.stage or frame.part):
-            self._heirlooms[frame.serial] = frame.heritage, frame.cut, packed
+            transfer.heritage = frame.heritage, frame.cut, packed
         if frame.stage and not frame.part:
-            transfer.marks = dict(zip(transfer.pending, frame.passed, strict=False))
+            transfer.marks = dict(zip(transfer.marks, frame.passed, strict=False))
         transfer.parts.append(frame.data)
         if frame.parts > MOST_PARTS or sum(map(len, transfer.parts)) > MOST_BYTES:
             raise ProtocolError(f"{sender.name} sends an impossible session")
@@ -387,8 +388,7 @@ class MigrationTarget:
             waiting = False
 
         transfer.filters = self._host.receive(transfer.claiming.client, parts, taken_up)
-        heritage = self._sessions.migrations.heritage
-        heritage.add(transfer.claiming.client, *self._heirlooms.pop(serial, ([], False, self._port.now)))
+        self._sessions.migrations.heritage.add(transfer.claiming.client, *transfer.heritage)
         taken_up()
 
     def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
@@ -460,9 +460,9 @@ class MigrationTarget:
             return
         self._sessions.migrations.heritage.pulled(client, answered)
         queued = self._host.queued(client)
-        found = dict.fromkeys((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
-        transfer.pending = list(found)
-        self._ask(transfer, Pull(transfer.serial, 1, 0, transfer.pending))
+        found = ((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
+        transfer.marks = dict.fromkeys(found, 0)
+        self._ask(transfer, Pull(transfer.serial, 1, 0, list(transfer.marks)))
 
     def forget(self, broker: BrokerRef) -> None:
         """Handle the death or leaving of a source: a session that has arrived goes on here.
