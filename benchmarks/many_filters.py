@@ -21,6 +21,7 @@ import msgspec
 import uvloop
 
 from benchmarks import packets
+from benchmarks.devices import connected
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
 from benchmarks.processes import Place
@@ -70,10 +71,10 @@ class Witness:
 
     async def start(self, publish_port: int, subscribe_port: int) -> None:
         """Connect both, and begin. Raises `OSError`."""
-        self._reader, self._listening = await connected("witness-to", subscribe_port)
+        self._reader, self._listening, _ = await connected("witness-to", subscribe_port)
         self._listening.write(packets.subscribe(WITNESS, 0))
         await self._reader.readexactly(packets.SUBACK_BYTES)
-        _, self._writer = await connected("witness-from", publish_port)
+        _, self._writer, _ = await connected("witness-from", publish_port)
         self._tasks = [asyncio.create_task(self._publish()), asyncio.create_task(self._listen())]
 
     def taken(self) -> list[float]:
@@ -114,19 +115,9 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-async def connected(name: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A client past its CONNACK. Raises `OSError`."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(packets.connect(name))
-    answer = await reader.readexactly(packets.CONNACK_BYTES)
-    if answer[3]:
-        raise ConnectionRefusedError(f"{name}: {answer.hex()}")
-    return reader, writer
-
-
 async def subscribed(number: int, port: int, filters: Sequence[str]) -> tuple[float, asyncio.StreamWriter]:
     """One client with these filters. Return when its last SUBACK came, and its connection. Raises `OSError`."""
-    reader, writer = await connected(f"many-{number}", port)
+    reader, writer, _ = await connected(f"many-{number}", port)
     for begin in range(0, len(filters), TOGETHER):
         part = filters[begin : begin + TOGETHER]
         writer.write(packets.subscribe_all(part, 0))

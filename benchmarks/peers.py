@@ -149,12 +149,13 @@ class Saps:
         self._start(place, "far", far, free_port(), join=overlay)
         return _joined(near, far)
 
-    def launch_mesh(self, place: Place, count: int, settings: Sequence[str] = ()) -> list[int]:
-        """So many brokers, all of which take clients, with settings as for ``--set``. Returns their ports. Raises
-        StartError."""
+    def launch_mesh(self, place: Place, count: int, settings: Sequence[str] = (), *, stored: bool = False) -> list[int]:
+        """So many brokers, all of which take clients, with settings as for ``--set``; `stored`: each with a file.
+        Returns their ports. Raises StartError."""
         ports, overlays = [free_port() for _ in range(count)], [free_port() for _ in range(count)]
         for number, (port, overlay) in enumerate(zip(ports, overlays, strict=True)):
-            self._start(place, f"b{number}", port, overlay, join=overlays[0] if number else None, settings=settings)
+            own = [*settings, *([f"storage.file={place.folder / f'{number}.db'}"] if stored else [])]
+            self._start(place, f"b{number}", port, overlay, join=overlays[0] if number else None, settings=own)
         return ports
 
     def _command(self) -> list[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import resource
 import socket
 import sys
 import time
@@ -23,14 +22,14 @@ from typing import NamedTuple
 import uvloop
 
 from benchmarks import packets
+from benchmarks.devices import connected
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
 from benchmarks.processes import Place, free_port
+from saps.runtime.process import allow_many_files
 
 FILTERS = 10
 """Of each client."""
-ADDRESSES = 250
-"""The clients' hosts: what is limited by address is limited for each of them."""
 AT_ONCE = 1000
 """Clients that are about to connect at the same time."""
 GOAL, GROWTH = 15.0, 1.2
@@ -55,19 +54,15 @@ class Device:
 
     async def come(self) -> bool:
         """Connect, and subscribe unless the session is there. Says whether it was. Raises `OSError`."""
-        source = (f"127.1.{self._number % ADDRESSES}.1", 0)
-        reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, local_addr=source)
-        self._writer.write(packets.connect(f"back-{self._number:05}", self._lasting))
-        connack = await reader.readexactly(packets.CONNACK_BYTES)
-        if connack[0] != 0x20 or connack[3]:
-            raise ConnectionRefusedError(f"client {self._number}: {connack.hex()}")
-        if not connack[2]:
+        name = f"back-{self._number:05}"
+        reader, self._writer, present = await connected(name, self._port, self._lasting, self._number)
+        if not present:
             entries = (f"site/{self._number}/{each}" for each in range(FILTERS))
             self._writer.write(packets.subscribe_all(entries, 1))
             suback = await reader.readexactly(4 + FILTERS)
             if 0x80 in suback[4:]:
                 raise ConnectionRefusedError(f"client {self._number}: {suback.hex()}")
-        return bool(connack[2])
+        return present
 
     def go(self) -> None:
         """Without a word."""
@@ -187,9 +182,7 @@ async def _subscribe(port: int) -> None:
     """Clients with thousands of filters that begin with a wildcard."""
 
     async def one(number: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(packets.connect(f"flood-{number}"))
-        await reader.readexactly(packets.CONNACK_BYTES)
+        reader, writer, _ = await connected(f"flood-{number}", port)
         names = (f"+/{number}/{each}".encode() for each in range(WILDCARDS))
         body = b"\0\1" + b"".join(len(name).to_bytes(2) + name + b"\1" for name in names)
         writer.write(b"\x82" + packets.remaining_length(len(body)) + body)
@@ -205,8 +198,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.returning", description=__doc__)
     parser.add_argument("--clients", type=int, default=10_000, metavar="N", help="default: %(default)s")
     clients = parser.parse_args(arguments).clients
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many_files()
     good = True
     for stored in (True, False):
         found = restarted(clients, stored=stored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from benchmarks.peers import Peer
 from benchmarks.probes import family
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.scenarios import Scenario
+from saps.runtime.process import allow_many_files
 
 P = TypeVar("P")
 
@@ -57,12 +57,6 @@ def processors(pin: bool) -> Processors:
     if not pin or len(available) < 2:
         return Processors(None, None)
     return Processors({available[0]}, set(available[1:]))
-
-
-def allow_many_files() -> None:
-    """Raise the limit of open files as far as it goes, for the processes started from now on."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def cells(scenarios: Sequence[Scenario], peers: Sequence[P], rounds: int) -> Iterator[tuple[Scenario, P, int]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,13 +23,13 @@ import msgspec
 import uvloop
 
 from benchmarks import packets
+from benchmarks.devices import connected
 from benchmarks.peers import Saps
 from benchmarks.probes import cpu_seconds, family, resident_bytes
-from benchmarks.processes import Place, free_port
+from benchmarks.processes import Place
 from benchmarks.progress import interrupt_at_termination, shown
+from saps.runtime.process import allow_many_files
 
-ADDRESSES = 250
-"""The devices' hosts: what is limited by address is limited for each of them."""
 DISTRICT = 10
 """Devices of one district."""
 PAUSE = 10.0
@@ -90,29 +89,21 @@ class Crowd:
         self.visits += 1
         fresh = self.visits % 10 == 0
         name = f"guest-{self.visits}" if fresh else f"device-{number}"
-        source = (f"127.2.{number % ADDRESSES}.1", 0)
-        port = self._rng.choice(self._ports)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
-        talking: asyncio.Task[None] | None = None
+        port, lasting, hello = self._rng.choice(self._ports), number % 2 == 0 and not fresh, f"hello/{self.visits}"
+        reader, writer, present = await connected(name, port, lasting, number)
+        if not present:
+            writer.write(packets.subscribe_all([f"city/{number // DISTRICT}/#", f"commands/{name}"], 1))
+        self.connected += 1
+        talking = asyncio.create_task(self._talk(number, writer, hello))
         try:
-            writer.write(packets.connect(name, lasting=number % 2 == 0 and not fresh))
-            connack = await reader.readexactly(packets.CONNACK_BYTES)
-            if connack[0] != 0x20 or connack[3]:
-                raise ConnectionRefusedError(connack.hex())
-            if not connack[2]:
-                filters = [f"city/{number // DISTRICT}/#", f"commands/{name}"]
-                writer.write(packets.subscribe_all(filters, 1))
-            self.connected += 1
-            talking = asyncio.create_task(self._talk(number, writer, f"hello/{self.visits}"))
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._drawn(self._stay)):
                     await self._listen(reader, writer)
         finally:
-            if talking is not None:
-                self.connected -= 1
-                talking.cancel()
-                if self._rng.random() < 0.5:
-                    writer.write(packets.DISCONNECT)
+            self.connected -= 1
+            talking.cancel()
+            if self._rng.random() < 0.5:
+                writer.write(packets.DISCONNECT)
             writer.close()
 
     async def _talk(self, number: int, writer: asyncio.StreamWriter, hello: str) -> None:
@@ -141,23 +132,10 @@ class Crowd:
                     writer.write(b"\x40\x02" + body[end : end + 2])
 
 
-class Pair(Saps):
-    """Two brokers with storage."""
-
-    def start(self, place: Place) -> list[int]:
-        """Return their ports. Raises `StartError`."""
-        ports, overlays = [free_port(), free_port()], [free_port(), free_port()]
-        for number, port in enumerate(ports):
-            settings = [f"storage.file={place.folder / f'{number}.db'}"]
-            join = overlays[0] if number else None
-            self._start(place, f"b{number}", port, overlays[number], join, settings)
-        return ports
-
-
 def samples(minutes: int, count: int, stay: float, seed: int) -> Iterator[Sample]:
     """Yield a sample each minute. Raises `StartError` and `OSError`."""
     with Place(None) as place, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        crowd = Crowd(Pair().start(place), count, stay, seed)
+        crowd = Crowd(Saps().launch_mesh(place, 2, stored=True), count, stay, seed)
         families = [family([pid]) for pid in place.pids]
         loop, begun, used = runner.get_loop(), time.monotonic(), 0.0
         running = loop.create_task(crowd.run())
@@ -203,8 +181,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.minutes <= chosen.settled:
         parser.error(f"--minutes {chosen.minutes} are not more than --settled {chosen.settled}")
     interrupt_at_termination()
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many_files()
     found = shown(samples(chosen.minutes, chosen.clients, chosen.stay, chosen.seed), HEADERS, cells)
     if chosen.json:
         chosen.json.write_bytes(msgspec.json.format(msgspec.json.encode(found)))

@@ -13,7 +13,7 @@ from benchmarks.city.brokers import Broker
 from benchmarks.city.kept import Kept, Sample
 from benchmarks.city.measure import Pace, sample
 from benchmarks.city.rows import NAMES, Row
-from benchmarks.runs import allow_many_files
+from saps.runtime.process import allow_many_files
 
 
 class Turn(NamedTuple):

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from saps.frontend.mqtt.access.authorizer import Anybody
 from saps.frontend.mqtt.codec.packets import (
@@ -140,6 +140,14 @@ class Nomad:
         """Connections that it has left; there may be answers it does not hear."""
         self._taken: set[int] = set()
         self._unanswered: list[Publish | Ack] = []
+
+    @classmethod
+    def at(cls, broker: SimBroker, mesh: Roams) -> Self:
+        """A client that has connected to a broker, and subscribed."""
+        nomad = cls(mesh, "c")
+        nomad.arrive(broker)
+        nomad.subscribe("t/#")
+        return nomad
 
     def connect(self, broker: SimBroker, clean: bool = False, user: str | None = None) -> None:
         """Connect; the old connection, if there is one, is not closed: the client has lost its way."""

@@ -134,11 +134,13 @@ class CatchUp:
             if not again or broker in self._known or self._publishers.baselines(broker):
                 return 0
             hit("a broker may lack what was logged for its former incarnation")  # it began beyond the cut
-            logged = self.log.topics
-            return self.log.first if any(matches(each, topic) for each in topic_filters for topic in logged) else 0
-        last = {topic: seq for topic, (seq, sent) in self.log.topics.items() if broker not in self.log.went_to(sent)}
-        late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq > lag.start}
-        return lag.start + 1 if any(matches(each, topic) for each in topic_filters for topic in late) else 0
+            first, late = self.log.first, {*self.log.topics}
+        else:
+            went_to = self.log.went_to
+            last = {topic: seq for topic, (seq, sent) in self.log.topics.items() if broker not in went_to(sent)}
+            first = lag.start + 1
+            late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq >= first}
+        return first if any(matches(each, topic) for each in topic_filters for topic in late) else 0
 
     def restore(self, found: Iterable[tuple[int, Segment]], wall: float, boot: str = "") -> None:
         """Continue the log of an earlier incarnation. Call this before anything is published.

@@ -19,9 +19,7 @@ def test_a_restarted_broker_is_where_its_sessions_were_before() -> None:
     """What is published while it is down has missed them there, and its next incarnation says so."""
     mesh = Replicated(1, disks=True, copies=1)
     one, two, *_ = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(two)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(two, mesh)
     mesh.run(2)
     nomad.lose()
     mesh.crash(two.name)
@@ -34,9 +32,7 @@ def test_a_session_is_at_both_brokers_while_it_moves() -> None:
     """Else what is published meanwhile is at none of them, and comes again after a restart (`make chaos`)."""
     mesh = Replicated(1)
     one, two, _ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(1)
     nomad.arrive(two)
     before, here = two.node.sessions.migrations.heritage.of("c")
@@ -49,9 +45,7 @@ def test_an_heir_says_how_old_its_copy_was(leaves: bool) -> None:
     """What its owner got later, cut off from the heir only, the session has not had."""
     mesh = Replicated(1)
     one, *_ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     mesh.run(30)
     if leaves:
@@ -69,9 +63,7 @@ def test_of_the_brokers_long_left_the_last_one_is_remembered() -> None:
     """What was published before the session came to the next one went there; it came again (`make chaos`)."""
     mesh = Replicated(1)
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    Nomad.at(one, mesh)
     heritage = one.node.sessions.migrations.heritage
     stays = [Heirloom(two.ref, 40.0), Heirloom(three.ref, 18.0, came=40.0), Heirloom(two.ref, 10.0, came=18.0)]
     heritage.add("c", stays[:2])
@@ -86,9 +78,7 @@ def test_a_session_that_moves_is_owed_nothing_by_those_of_which_its_broker_had_a
     when the session had long forgotten that it had it (`make chaos`)."""
     mesh = Replicated(1)
     one, two, three, four = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.crash(four.name)
     mesh.run(3)
     mesh.tell(three, 1, 2)
@@ -103,9 +93,7 @@ def test_a_broker_that_has_caught_up_owes_the_sessions_there_nothing() -> None:
     (`make chaos`)."""
     mesh = Replicated(1)
     one, two, three, four = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(1)
     mesh.partition([three.name, four.name])
     mesh.run(5)
@@ -131,9 +119,7 @@ def test_where_a_session_was_stays_right_over_many_moves() -> None:
     session had come counted as published before (`make chaos`)."""
     mesh = Replicated(1, network=Network(latency=(0.08, 0.12)))
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(2)
     mesh.partition([three.name])
     mesh.run(5)
@@ -156,9 +142,7 @@ def jumped(wall: Callable[[], float], seconds: float) -> float:
 def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None:
     mesh = Replicated(1)
     one, two, *_ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(1)
     assert nomad.arrive(two)
     nomad.lose()

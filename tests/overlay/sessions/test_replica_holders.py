@@ -59,9 +59,7 @@ def test_a_broker_without_sessions_holds_no_copies() -> None:
     mesh = Replicated(1)
     one, *others = mesh.build(4)
     others[1].node.sessions.host = None
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    Nomad.at(one, mesh)
     mesh.run(2)
     assert {ref.name for ref in one.node.replicas.source.in_sync} == {"b1", "b3"}
     mesh.crash(one.name)
@@ -100,9 +98,7 @@ def test_a_holder_ignores_frames_behind_the_leave_of_their_owner() -> None:
     """A link hands in at once what has come at once; the owner's log may go on behind its `Leave`."""
     mesh = Replicated(1)
     one, *holders = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(2)
     nomad.lose()
     mesh.crash(one.name)

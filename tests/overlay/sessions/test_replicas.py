@@ -55,9 +55,7 @@ def test_a_session_outlives_its_broker(seed: int, disks: bool) -> None:
     """The broker is gone for good, an offline session on it: all comes, at another broker, in order, QoS 2 once."""
     mesh = Replicated(seed, disks=disks)
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     for number in range(100):
         mesh.tell(three, number, 1 + number % 2)
@@ -82,9 +80,7 @@ def test_an_orderly_leave_costs_nothing(seed: int, disks: bool) -> None:
     """A session is at the broker, offline, and all others publish while it leaves and until the session is adopted."""
     mesh = Replicated(seed, disks=disks)
     one, *others = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     owed: dict[tuple[str, int], list[int]] = {(broker.name, qos): [] for broker in others for qos in (1, 2)}
     for number in range(500):
@@ -119,9 +115,7 @@ def first_to_a_topic(seed: int, end: str) -> None:
     adoption, at any broker."""
     mesh = Replicated(seed, disks=bool(seed % 2))
     one, *others = mesh.build(8)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     mesh.run(2)
     owed: dict[int, list[bytes]] = {1: [], 2: []}
@@ -152,9 +146,7 @@ def test_what_was_published_beyond_a_cut_before_an_adoption_reaches_the_heir(see
     the adoption was asked what the dead one had missed.)"""
     mesh = Replicated(seed, disks=disks)
     one, *others = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     mesh.run(1)
     holders = [mesh.brokers[ref.name] for ref in one.node.replicas.source.in_sync]
@@ -195,9 +187,7 @@ def test_what_a_repaired_file_has_of_a_session_that_has_gone_on_does_not_come_ag
     mesh = Replicated(seed, disks=True)
     assert mesh.disks is not None
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     for number in range(10):
         mesh.tell(three, number, 1 + number % 2)
@@ -233,9 +223,7 @@ def test_what_a_repaired_file_has_of_a_session_that_has_gone_on_does_not_come_ag
 def test_a_session_outlives_a_loss_of_power_of_all_brokers_and_the_disk_of_its_own(back: bool) -> None:
     mesh = Replicated(1, disks=True)
     one, _, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     for number in range(20):
         mesh.tell(three, number, 1 + number % 2)
@@ -264,9 +252,7 @@ def test_a_session_outlives_a_loss_of_power_of_all_brokers_and_the_disk_of_its_o
 def test_another_holder_adopts_if_the_heir_dies_before_it_has(disks: bool) -> None:
     mesh = Replicated(1, disks=disks)
     one, *_, four = mesh.build(4)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     for number in range(20):
         mesh.tell(four, number, 2)
@@ -299,9 +285,7 @@ def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
     """It remembered 1,024 publications: of 80 a second, those of 13 seconds. What others made up later came twice."""
     mesh = Replicated(1)
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(2)
     many = RECENT // 2
     for number in range(many):
@@ -325,9 +309,7 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
     (`make chaos`)."""
     mesh = Replicated(1)
     [one] = mesh.build(1)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     for number in range(10):
         mesh.tell(one, number, 2)
     nomad.until(lambda: len(nomad.got[2]) == 10)
@@ -349,9 +331,7 @@ def test_a_session_on_its_way_can_be_copied() -> None:
     """Its time of expiry stands still meanwhile. (It was copied as infinite: a frame that no broker reads.)"""
     mesh = Replicated(1)
     one, two, _ = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     nomad.connect(two)
     mesh.run_until(lambda: one.node.sessions.migrations.offer("c"), 10.0)
@@ -364,9 +344,7 @@ def test_a_cut_that_only_one_side_noticed() -> None:
     """A holder has taken the owner for dead and forgotten its log; the owner begins it there anew, and goes on."""
     mesh = Replicated(1)
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     two.node.replicas.copies.clear()
     mesh.tell(three, 1, 1)
     nomad.until(lambda: nomad.got[1] == [b"b2 1"])
@@ -442,9 +420,7 @@ def test_what_was_acknowledged_to_the_broker_of_a_branch_does_not_come_again(con
     """`connected`: the winner has a connection of which it does not know that it is broken."""
     mesh = Replicated(1)
     one, _, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.tell(three, 0, 2)
     mesh.run(1)
     mesh.partition(["b0"])
@@ -512,9 +488,7 @@ def test_flapping_links_that_failed_once(seed: int, disks: bool) -> None:
 def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
     mesh = Replicated(1)
     one, _, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     session = stored(mesh, one)
     mesh.tell(three, 0, 2)
     nomad.until(lambda: len(nomad.got[2]) == 1)
@@ -546,9 +520,7 @@ def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
         mesh.run(6)
     speaker = mesh.add("b4", "c0", home.name)
     mesh.run_until(lambda: speaker.joined)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(home)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(home, mesh)
     mesh.tell(speaker, 0, 2)
     nomad.until(lambda: len(nomad.got[2]) == 1)
     mesh.run(2)
@@ -748,9 +720,7 @@ def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: b
     """Its last broker had it for some seconds only. What it had before came to it again (`make chaos`)."""
     mesh = Replicated(1, disks=disks)
     one, two, *_, speaker = mesh.build(6)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     for number in range(20):
         mesh.tell(speaker, number, 2)
     nomad.until(lambda: len(nomad.got[2]) == 20)
@@ -777,9 +747,7 @@ def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over(
 def test_a_session_that_has_gone_before_its_branch_comes() -> None:
     mesh = Replicated(1)
     one, _, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     mesh.tell(three, 1, 1)
     mesh.run(2)
@@ -896,9 +864,7 @@ def test_two_branches_of_a_session_beyond_a_cut_do_not_use_the_same_packet_ident
     """A client that went from one to the other took a message for the repetition of another one, which it lost."""
     mesh = Replicated(1)
     one, two, three = mesh.build(3)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     mesh.run(2)
     mesh.partition([one.name])
     mesh.run(5)

@@ -65,9 +65,7 @@ def test_a_session_with_nothing_in_it_is_the_clients_session_anywhere() -> None:
 def test_a_broker_that_stops_while_a_session_is_on_its_way_hands_it_over(seed: int, steps: int) -> None:
     mesh = Roams(seed, network=Network(latency=(0.001, 0.01)))
     one, two, three = mesh.build(3, 2)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     nomad.lose()
     for number in range(10):
         mesh.tell(three, number, 1)
@@ -230,9 +228,7 @@ def test_of_several_that_connect_at_once_one_stays(seed: int) -> None:
     nomads = [Nomad(mesh, "c") for _ in brokers]
     if with_session := rng.random() < 0.5:
         home = rng.choice(brokers)
-        first = Nomad(mesh, "c")
-        first.arrive(home)
-        first.subscribe("t/#")
+        first = Nomad.at(home, mesh)
         first.lose()
     for nomad, broker in zip(nomads, rng.sample(brokers, 4), strict=True):
         nomad.connect(broker)
@@ -338,9 +334,7 @@ def test_a_member_of_a_group_takes_its_place_along() -> None:
 def test_a_clean_start_ends_the_session_elsewhere() -> None:
     mesh = Roams(8)
     one, two, _ = mesh.build(3, 2)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     assert not nomad.arrive(two, clean=True)
     mesh.run(1)
     assert mesh.sessions("c") == ["b1"]
@@ -350,9 +344,7 @@ def test_a_clean_start_ends_the_session_elsewhere() -> None:
 def test_a_broker_alone_says_nothing_and_tells_all_when_others_come() -> None:
     mesh = Roams(9)
     one = mesh.add("b0")
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     assert not mesh.counters.frames
     two = mesh.add("b1", contact="b0")
     mesh.run_until(lambda: two.joined)
@@ -381,9 +373,7 @@ def test_a_session_moves_although_what_is_under_way_does_not_settle(caplog: pyte
     (`make chaos`)."""
     mesh = Roams(1)
     one, two, _ = mesh.build(3, 2)
-    nomad = Nomad(mesh, "c")
-    nomad.arrive(one)
-    nomad.subscribe("t/#")
+    nomad = Nomad.at(one, mesh)
     target = two.node.sessions.migrations.target
     target._publications = Held()
     target._calls = Unanswered(mesh)  # type: ignore[assignment]
