@@ -36,6 +36,7 @@ from examples.smart_city.processes import BrokerError
 from lab import Lab, LabError, obstacle
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -152,6 +153,8 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
             site.own_clock = not CLOCKS.isdisjoint(kinds)
         drawn = phases if chosen.overlap else singly
         planned = list(drawn(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
+        for number in INTERRUPTS:  # from then on nothing stops the clearing away
+            stack.callback(signal.signal, number, signal.SIG_IGN)
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         return runner.run(_perform(ground, cable, planned, chosen))
 
@@ -161,7 +164,8 @@ async def _perform(
 ) -> Outcome:
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in INTERRUPTS:
+        asyncio.get_running_loop().add_signal_handler(number, _interrupt, task)
     done, faults = 0, sum(map(len, planned))
 
     def progress(incidents: Sequence[Incident], recorder: Recorder) -> None:
@@ -179,6 +183,12 @@ async def _perform(
             for name, words in ground.last_words:
                 print(f"{name} said last:\n{words}", file=sys.stderr)
         return outcome
+
+
+def _interrupt(task: asyncio.Task[Outcome]) -> None:
+    if not task.cancelling():
+        print("chaos: clearing away", file=sys.stderr, flush=True)
+        task.cancel()
 
 
 def told(incident: Incident, recorder: Recorder) -> str:

@@ -59,7 +59,7 @@ async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
 
 
 async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
-    """Neither processes nor files nor mounts."""
+    """Neither processes nor files nor mounts, however often it is told."""
     command = [sys.executable, "-m", "benchmarks.chaos", "--loopback", "--brokers", "2", "--kinds", "pause"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     process = await asyncio.create_subprocess_exec(
@@ -71,8 +71,11 @@ async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
             while b"all flows after" not in (line := await process.stdout.readline()):
                 assert line, "it ended by itself"
             assert named_after(tmp_path), "the brokers do not show what this test looks for"
-            process.send_signal(signal.SIGINT)
-            _, errors = await process.communicate()
+            ended = asyncio.create_task(process.communicate())
+            while not ended.done():
+                process.send_signal(signal.SIGINT)
+                await asyncio.wait([ended], timeout=0.1)
+            _, errors = await ended
     finally:
         if process.returncode is None:
             process.kill()
