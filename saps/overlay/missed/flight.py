@@ -42,6 +42,8 @@ class Flight:
         """How many there may be."""
         self.answers: list[tuple[float, int]] = []
         """When the broker answered, in seconds of the port's clock, and up to which publication it then had all."""
+        self.before = 0
+        """Number before the first publication that went to the broker live, and may be lost when it is lost again."""
         self._fastest = math.inf
         """Seconds in which the fastest answer has come."""
 

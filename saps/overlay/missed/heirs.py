@@ -21,6 +21,7 @@ from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import MOST_CUT_OFF, Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.absences import Absences
+from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.lag import NEAR, TOLD, Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
@@ -74,8 +75,8 @@ class Heirs:
         Later incarnations have missed nothing before that time."""
         self._begun = 0.0
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
-        self._answers: dict[BrokerRef, list[tuple[float, list[tuple[float, int]]]]] = {}
-        """By broker: when it was asked for its last complete catch-ups, and its answers (`Flight.answers`)."""
+        self._served: dict[BrokerRef, list[tuple[float, Flight]]] = {}
+        """By broker: when it was asked for its last complete catch-ups, and their answers."""
         self._absences = Absences()
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
@@ -130,7 +131,7 @@ class Heirs:
         self._absences.clear()
         self._lost.clear()
         self._left.clear()
-        self._answers.clear()
+        self._served.clear()
 
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
@@ -140,6 +141,8 @@ class Heirs:
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
+        live = (seq for each in self._acknowledgements.unacknowledged(lag.broker) for seq in each.body.seqs)
+        lag.flight.before = min([self._publishers.seq, *(seq - 1 for seq in live if seq not in lag.doubts.seqs)])
         self._absences.ended(lag.broker, self._port.now)
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
@@ -150,28 +153,30 @@ class Heirs:
 
     def restore_served(self, served: Served) -> None:
         """Record a catch-up with an earlier incarnation of this broker."""
-        self._answers.setdefault(served.broker, []).append((served.asked, [(served.at, served.upto)]))
+        flight = Flight()
+        flight.answers, flight.before = [(served.at, served.upto)], served.before
+        self._served.setdefault(served.broker, []).append((served.asked, flight))
 
     def served(self) -> list[Served]:
         """Return what a later incarnation of this broker has to know of the catch-ups."""
         return [
-            Served(answers[-1][0], broker, asked, answers[-1][1])
-            for broker, seen in self._answers.items()
-            for asked, answers in seen
+            Served(flight.answers[-1][0], broker, asked, flight.answers[-1][1], flight.before)
+            for broker, seen in self._served.items()
+            for asked, flight in seen
         ]
 
     def done(self, broker: BrokerRef) -> int:
         """Return the sequence number up to which a broker has everything; 0 if that is unknown."""
-        return max((answers[-1][1] for _, answers in self._answers.get(broker, ())), default=0)
+        return max((flight.answers[-1][1] for _, flight in self._served.get(broker, ())), default=0)
 
     def caught_up(self, lag: Lag) -> Served:
         """Record that a broker has everything, also for the sessions that had come to it when it was asked. Returns the
         record for a later incarnation of this broker."""
         lag.flight.answers.append((self._port.now, lag.passed))
-        seen = self._answers.setdefault(lag.broker, [])
-        seen.append((lag.since, lag.flight.answers))
+        seen = self._served.setdefault(lag.broker, [])
+        seen.append((lag.since, lag.flight))
         del seen[:-ROUNDS]
-        return Served(self._port.now, lag.broker, lag.since, lag.passed)
+        return Served(self._port.now, lag.broker, lag.since, lag.passed, lag.flight.before)
 
     def adopted(self, lag: Lag, frame: WantedFilters) -> None:
         """Handle a returned broker's report that sessions have come to it, perhaps during the cut, by adoption or
@@ -185,7 +190,7 @@ class Heirs:
         """Add what a broker inherits with a group of sessions from one of their former brokers."""
         former, stay, after = frame.former[number], stays[number], stays[min(number + 1, len(stays) - 1)]
         owner, filters = former.broker, [each.topic_filter for each in frame.filters]
-        served = max(map(self._served, stays))
+        served, sure = max(map(self._served_at, stays))
         owed = [each.owed for each in frame.former]
         left, at = self._left.get(owner), lag.since - former.age
         if left is not None and left.lost - UNNOTICED <= at <= _end(left.answers):
@@ -193,7 +198,7 @@ class Heirs:
             wanted = lag.wanted.of(frame.number, stays, owed)
             for topic_filter in filters:
                 wanted.add(topic_filter, math.inf, max(served, left.baselines.get(topic_filter, self._log.earlier)))
-            lag.inherit(wanted, left.doubts, left.place, max(served, left.start), served)
+            lag.inherit(wanted, left.doubts, left.place, max(served, left.start), sure)
             return
         missed = self._lags.get(owner)
         first, _ = self._port.first_heard.get(owner.name, (math.inf, 0.0))
@@ -202,7 +207,7 @@ class Heirs:
             self._owed(owner, filters, wanted, served)
             until = after.came + TOLD if missed is None else math.inf  # later its heir got what was published
             doubts = None if missed is None else missed.doubts
-            lag.inherit(wanted, doubts, place, max(served, taken), served, until)
+            lag.inherit(wanted, doubts, place, max(served, taken), sure, until)
         elif late := self._acknowledgements.late(owner, stay.left):  # it was never lost, or is served
             hit("moved away from a broker that got publications late")
             doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays, owed)
@@ -210,19 +215,21 @@ class Heirs:
             for topic_filter in filters:
                 wanted.add(topic_filter, math.inf, NOTHING_BUT_DOUBTS)
             place = self._log.place_of(min(doubts.seqs))
-            lag.inherit(wanted, doubts, place, NOTHING_BUT_DOUBTS, served)
+            lag.inherit(wanted, doubts, place, NOTHING_BUT_DOUBTS, sure)
 
-    def _served(self, stay: Stay) -> int:
+    def _served_at(self, stay: Stay) -> tuple[int, int]:
         """Return the number up to which a broker has got all that it had missed, in catch-ups for which it was asked
-        when sessions were there, by the time that they left it."""
-        lag, seen = self._lags.get(stay.broker), [*self._answers.get(stay.broker, ())]
+        when sessions were there, by the time that they left it; and the number up to which nothing is in doubt any
+        more: what went to it live during a catch-up may be."""
+        lag, seen = self._lags.get(stay.broker), [*self._served.get(stay.broker, ())]
         if lag is not None:
-            seen.append((lag.since, lag.flight.answers))
-        found = 0
-        for asked, answers in seen:
-            place = bisect_right(answers, (stay.left, math.inf))
-            if place and stay.came <= asked <= answers[place - 1][0]:
-                found = max(found, answers[place - 1][1])
+            seen.append((lag.since, lag.flight))
+        found = 0, 0
+        for asked, flight in seen:
+            place = bisect_right(flight.answers, (stay.left, math.inf))
+            if place and stay.came <= asked <= flight.answers[place - 1][0]:
+                upto = flight.answers[place - 1][1]
+                found = max(found, (upto, min(upto, flight.before)))
         return found
 
     def _stay(self, lag: Lag, former: Former, heir: Former) -> Stay:

@@ -77,6 +77,8 @@ class Served(msgspec.Struct, array_like=True, tag=4):
     """When it was asked what it wants, in seconds of this broker's clock."""
     upto: int
     """Sequence number of the last publication before that."""
+    before: int = 0
+    """`Flight.before`"""
 
     def shift(self, seconds: float) -> None:
         """As `Fate.shift`."""

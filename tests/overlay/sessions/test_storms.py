@@ -32,7 +32,7 @@ RESTARTS = (Kind.RESTART, Kind.KILL, Kind.PARTITION, Kind.CUT, Kind.WIPE)
         (16, False, ALL),
         (46, False, ALL),
         (52, False, ALL),
-        *((seed, True, ALL) for seed in (26, 27, 54, 60)),
+        *((seed, True, ALL) for seed in (26, 27, 31, 54, 60)),
         quick=8,
     ),
 )
