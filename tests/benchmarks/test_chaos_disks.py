@@ -21,6 +21,7 @@ from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.disk.volume import Volume
 from benchmarks.chaos.faults import damage
 from benchmarks.chaos.mangler import LATE, Mangler
+from benchmarks.probes import resident_bytes
 from saps.runtime.atomic_file import replacing
 
 SIZE = 1000
@@ -82,6 +83,11 @@ class Served:
         command = (sys.executable, "-m", "benchmarks.chaos.disk.fuse", str(folder))
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.line() == "ready"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its process."""
+        return resident_bytes([self._process.pid])
 
     def line(self) -> str:
         assert self._process.stdout is not None
@@ -153,6 +159,15 @@ def test_damage_outlasts_a_loss_of_power(served: Served, tmp_path: Path) -> None
         damaged = file.read_bytes() if file.exists() else None
         served.tell(f"lose {seed}")
         assert (file.read_bytes() if file.exists() else None) == damaged
+
+
+@mounts
+def test_a_deleted_file_takes_no_memory(served: Served, tmp_path: Path) -> None:
+    before = served.memory
+    for _ in range(20):
+        (tmp_path / "segment").write_bytes(bytes(4 << 20))
+        (tmp_path / "segment").unlink()
+    assert served.memory - before < 40 << 20
 
 
 @mounts

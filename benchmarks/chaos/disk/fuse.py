@@ -57,6 +57,9 @@ class Mount:
         if libc.mount(b"saps-chaos", folder.encode(), b"fuse", 0, options.encode()):
             raise OSError(ctypes.get_errno(), f"cannot mount at {folder}")
         self._nodes: dict[int, File] = {}
+        """The files that the kernel knows, by the number that it was told."""
+        self._told: dict[int, int] = {}
+        """How often it was told of each."""
         self._later: list[tuple[float, bytes, File]] = []
         """Answers to syncs of a slow disk: when, for whom, and of which file."""
         self._ways: dict[int, Callable[[int, bytes], bytes]] = {
@@ -94,6 +97,7 @@ class Mount:
             raise
         _, code, _, node, *_ = IN.unpack_from(request)
         if code in SILENT:
+            self._forget(code, node, request[IN.size :])
             return
         if code == FSYNC and self.volume.slow and not self.volume.failing:
             self._later.append((time.monotonic() + self.volume.slow, request, self._nodes[node]))
@@ -128,13 +132,20 @@ class Mount:
             raise OSError(errno.ENOENT, name)
         return self.volume.names[name]
 
-    def _number(self, file: File) -> int:
-        number = id(file)
-        self._nodes[number] = file
-        return number
+    def _forget(self, code: int, node: int, body: bytes) -> None:
+        """The kernel forgets files."""
+        if code == FORGET:
+            body = bytes(8) + node.to_bytes(8, "little") + body
+        for number, times in struct.iter_unpack("<QQ", body[8:] if code != INTERRUPT else b""):
+            if left := self._told.pop(number, times) - times:
+                self._told[number] = left
+            else:
+                self._nodes.pop(number, None)
 
     def _entry(self, file: File) -> bytes:
-        number = self._number(file)
+        number = id(file)
+        self._nodes[number] = file
+        self._told[number] = self._told.get(number, 0) + 1
         return struct.pack("<4Q2I", number, 0, 0, 0, 0, 0) + self._attributes(number)
 
     def _attributes(self, node: int) -> bytes:
@@ -184,7 +195,7 @@ class Mount:
         found = b""
         for place, (name, file) in enumerate(list(self.volume.names.items())[offset:], offset + 1):
             word = name.encode()
-            entry = DIRENT.pack(self._number(file), place, len(word), PLAIN >> 12) + word
+            entry = DIRENT.pack(id(file), place, len(word), PLAIN >> 12) + word
             entry += bytes(-len(entry) % 8)
             if len(found) + len(entry) > size:
                 break
