@@ -64,7 +64,7 @@ class Alarm:
         self._named = {name: at for name, at in self._named.items() if now - at < LINGER}
         self._passed = {name: last for name, last in self._passed.items() if now - last[2] < LINGER}
         if all(now - at >= QUIET for at in self._named.values()):
-            self._tell(self._catch_up.heirs.cut_off[:MOST_CUT_OFF])
+            self._tell(self._catch_up.heirs.cut_off)
 
     def greet(self, broker: BrokerRef) -> None:
         """Tell a broker with a new link session who is cut off: it may have joined since then."""

@@ -18,7 +18,7 @@ from saps.overlay.delivery.acknowledgements import Acknowledgements
 from saps.overlay.delivery.publications import first_seq, select, together
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
-from saps.overlay.frames.delivery import MOST_CUT_OFF, Former, Publish, WantedFilters
+from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
 from saps.overlay.missed.absences import Absences
 from saps.overlay.missed.flight import Flight
@@ -116,9 +116,9 @@ class Heirs:
 
     @property
     def cut_off(self) -> list[str]:
-        """The names of brokers that are cut off from here, at most `MOST_CUT_OFF`."""
+        """The names of brokers that are cut off from here."""
         lost = (lag.broker for lag in self._lags.values() if lag.state is State.LOST)
-        return [each.name for each in lost if not self.has_successor(each)][:MOST_CUT_OFF]
+        return [each.name for each in lost if not self.has_successor(each)]
 
     def heard(self, broker: BrokerRef) -> float:
         """Return when an earlier incarnation of this one was over, in seconds of the port's clock; -inf: none was."""

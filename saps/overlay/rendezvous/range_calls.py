@@ -318,11 +318,7 @@ def cut(node: Node, low: Key, end: Key, port: Port) -> list[tuple[Ref, Key]]:
     ends."""
     parts: list[tuple[Ref, Key]] = []
     for ref in reversed(node.right):
-        if (
-            ref is not None
-            and low < ref.key < end
-            and (not parts or ref.key < parts[-1][0].key)
-            and (ref is node.right[0] or port.reachable(ref.broker))
-        ):
-            parts.append((ref, parts[-1][0].key if parts else end))
+        if ref is not None and low < ref.key < end and (ref is node.right[0] or port.reachable(ref.broker)):
+            parts.append((ref, end))
+            end = ref.key
     return parts
