@@ -124,7 +124,7 @@ class OverlayNode:
             heritage = sessions.migrations.heritage
             return Owned(sessions.leases.get(client, 0), heritage.of(client))
 
-        source = Source(port, self.acquaintances, owned, copies)
+        source = Source(port, self.acquaintances, owned, copies, port.timers.wall)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
         source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
         delivery.catch_up.returned.heritage = sessions.migrations.heritage

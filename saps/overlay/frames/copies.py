@@ -10,7 +10,7 @@ from msgspec import Meta
 from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.validation.ranges import Delay, Number, Quality, Stamp
+from saps.overlay.validation.ranges import Delay, Moment, Number, Quality, Stamp
 
 LONG_AGO = 1e8
 """Seconds that stand for a time before all that counts."""
@@ -38,13 +38,13 @@ class SessionCopy(msgspec.Struct, frozen=True, array_like=True):
     user: str | None
     expiry: Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
     """Session expiry interval in seconds."""
-    ends: Annotated[float, Meta(ge=0.0, le=1e12)] | None
+    ends: Moment | None
     """When the session expires, in seconds since the epoch; None while its client is connected."""
     birth: Number
     """The session's own name, which it keeps when it moves."""
     stamp: Stamp
     """Stamp of the owner's lease."""
-    at: Annotated[float, Meta(ge=0.0, le=1e12)] = 0.0
+    at: Moment = 0.0
     """When the holder got this copy, by its own clock, in seconds since the epoch: the owner's may be wrong."""
     heritage: list[Heirloom] = []
     """If the session was elsewhere before: its former brokers, and the owner, at that time."""
@@ -67,7 +67,7 @@ class MessageCopy(msgspec.Struct, frozen=True, array_like=True):
 
     number: Number
     message: Message
-    expires: Annotated[float, Meta(ge=0.0, le=1e12)] | None
+    expires: Moment | None
     """Expiry in seconds since the epoch; None for never."""
     origin: Origin | None
 
@@ -109,3 +109,17 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     """Session and packet identifier of incoming publications that are released."""
     had: list[tuple[Number, list[tuple[str, Number, list[Number]]]]] = []
     """Session, and the publications that it had before it came to the owner: broker, incarnation, sequence numbers."""
+
+    def convert(self, owner: float, holder: float) -> None:
+        """Convert all times from the owner's clock to that of the holder, who gets the changes now. Both are what these
+        clocks say, in seconds since the epoch; one of them may be wrong."""
+
+        def converted(at: float | None) -> float | None:
+            return None if at is None else max(0.0, at - owner + holder)
+
+        replace = msgspec.structs.replace
+        for place, session in enumerate(self.sessions):
+            self.sessions[place] = replace(session, ends=converted(session.ends), at=max(0.0, holder))
+        for place, each in enumerate(self.messages):
+            if each.expires is not None:
+                self.messages[place] = replace(each, expires=converted(each.expires))

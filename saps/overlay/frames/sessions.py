@@ -9,7 +9,7 @@ from saps.overlay.frames.base import Frame
 from saps.overlay.frames.copies import Changes, Heirloom
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.validation.ranges import Delay, Number, Stamp
+from saps.overlay.validation.ranges import Delay, Moment, Number, Stamp
 
 
 class Will(msgspec.Struct, frozen=True, array_like=True):
@@ -148,6 +148,8 @@ class Append(Frame, tag=70):
     holders: list[BrokerRef]
     """All brokers that hold copies."""
     changes: Changes
+    wall: Moment
+    """My time of day, in seconds since the epoch, by which the times in `changes` count."""
 
 
 class Appended(Frame, tag=71):

@@ -25,6 +25,8 @@ StartStage = Annotated[int, Meta(ge=0, le=2)]
 Seconds = Annotated[float, Meta(ge=0.0, le=3600.0)]
 Delay = Annotated[float, Meta(ge=0.0, le=float(1 << 32))]
 """A delay in seconds, within the range of MQTT (5.0, section 3.1.3.2.2)."""
+Moment = Annotated[float, Meta(ge=0.0, le=1e12)]
+"""A time of day in seconds since the epoch."""
 Given = Annotated[int, Meta(ge=1, le=1 << 25)]
 """A link id: stands for a broker or a slice on one link."""
 Meant = Annotated[int, Meta(ge=0, le=1 << 25)]

@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 
+from saps.local.batch import Batch
+from saps.messages import Message, Properties
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.simulator import Network
 from tests.overlay.replicated import Replicated
@@ -155,3 +157,24 @@ def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None
     (heir,) = mesh.sessions("c")
     _, before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
     assert before.came == pytest.approx(mesh.now - came, abs=0.5)
+
+
+def test_the_clock_of_a_dead_broker_ends_nothing_early() -> None:
+    """Its sessions and their messages last as long as they should, though it was two hours behind the others."""
+    mesh = Replicated(1)
+    brokers = mesh.build(3)
+    speaker, owner, other = brokers
+    for broker in (speaker, other):
+        broker.node.port.timers.epoch += 7200.0
+        journal = mesh.benches[broker].frontend.storage.journal
+        assert journal is not None
+        journal.epoch += 7200.0
+    nomad = Nomad.at(owner, mesh)
+    nomad.lose()
+    message = Message("t/1", b"x", 1, properties=Properties(message_expiry=600))
+    speaker.act(partial(mesh.hubs[speaker].publish, Batch.of(message)))
+    mesh.run(5)
+    mesh.crash(owner.name)
+    mesh.run(5)
+    assert nomad.arrive(other)
+    nomad.until(lambda: nomad.got[1] == [b"x"])

@@ -38,7 +38,7 @@ class Port(LonePort):
 def chosen(*others: str, copies: int = 3) -> set[str]:
     """The holders that an owner in cluster c, zone a, chooses among brokers given as ``cluster/zone``."""
     refs = [BrokerRef(f"{place} {number}", 1, "", *place.split("/")) for number, place in enumerate(others)]
-    source = Source(Port(), lambda: refs, lambda client: Owned(1, []), copies)
+    source = Source(Port(), lambda: refs, lambda client: Owned(1, []), copies, lambda: 0.0)
     row = (1, "client", None, 60, None, None, 0, None, 7)
     source.rows = lambda: [[(Table.SESSIONS, 1, row)]]
     source.append({Table.SESSIONS: {1: row}}, lambda: None)
@@ -104,7 +104,7 @@ def test_a_holder_ignores_frames_behind_the_leave_of_their_owner() -> None:
     mesh.crash(one.name)
     for holder in holders:
         [(log, copy)] = holder.node.replicas.copies.items()
-        behind = Append(log[1], copy.stream, copy.seq + 1, copy.commit + 1, True, copy.holders, Changes())
+        behind = Append(log[1], copy.stream, copy.seq + 1, copy.commit + 1, True, copy.holders, Changes(), 0.0)
         holder.act(partial(holder.node.receive, one.ref, [Leave(), behind]))
     mesh.run_until(lambda: len(mesh.sessions("c")) == 1, 1.5)
     assert nomad.arrive(holders[0])

@@ -31,7 +31,7 @@ class Owner(LonePort):
         """By number: the messages of the session's copies, by serial."""
         self.references: dict[int, int] = {}
         self.holder = BrokerRef("h", 1, "", "c")
-        self.source = Source(self, lambda: [self.holder], lambda client: Owned(1, []), 2)
+        self.source = Source(self, lambda: [self.holder], lambda client: Owned(1, []), 2, lambda: 0.0)
         self.source.rows, self.source.shown = self.rows, self.journal.show
         self.copy = Copy(self.me, 1, 1)
         self.under_way: deque[Append] = deque()

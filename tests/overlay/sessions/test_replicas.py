@@ -336,7 +336,7 @@ def test_a_session_on_its_way_can_be_copied() -> None:
     nomad.connect(two)
     mesh.run_until(lambda: one.node.sessions.migrations.offer("c"), 10.0)
     for [part], _ in snapshot(one.node.sessions.rows(), lambda client: Owned(1, [])):
-        carried(Append(1, 1, 1, 1, True, [], part))
+        carried(Append(1, 1, 1, 1, True, [], part, 0.0))
         assert [session.client for session in part.sessions] == ["c"]
 
 

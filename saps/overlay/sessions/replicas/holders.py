@@ -18,8 +18,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 
-import msgspec
-
 from saps.marks import hit
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.sessions import Append, Appended, Bequest, Heir, HeirAnswer, Inherited, Replaced
@@ -153,8 +151,7 @@ class Replicas:
             return
         self._step(copy, Event.OWNER_HEARD)
         if frame.seq == copy.seq + 1:
-            sessions, at = frame.changes.sessions, max(0.0, self._wall())
-            sessions[:] = [msgspec.structs.replace(each, at=at) for each in sessions]
+            frame.changes.convert(frame.wall, self._wall())
             self.shelf.take(copy, frame.changes)
             copy.take(frame, self._port.now)
             copy.upto = self._port.now - LATE

@@ -72,12 +72,19 @@ class Source:
     """The log of one broker's sessions (a `saps.storage.commits.Copier`)."""
 
     def __init__(
-        self, port: Port, candidates: Callable[[], Iterable[BrokerRef]], owned: Ownership, copies: int
+        self,
+        port: Port,
+        candidates: Callable[[], Iterable[BrokerRef]],
+        owned: Ownership,
+        copies: int,
+        wall: Callable[[], float],
     ) -> None:
         """`candidates` returns the brokers that may hold copies.
 
-        `copies` is the number of copies of each session, this broker's included."""
+        `copies` is the number of copies of each session, this broker's included. `wall` returns the time in seconds
+        since the epoch."""
         self._port = port
+        self._wall = wall
         self._candidates = candidates
         self._owned = owned
         self._wanted = copies - 1
@@ -213,7 +220,8 @@ class Source:
     def _add(self, holder: _Holder, changes: Changes) -> None:
         holder.seq += 1
         whole = holder.snapshot is None
-        holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes))
+        wall = max(0.0, self._wall())
+        holder.queue.append(Append(self._log, holder.stream, holder.seq, self._commit, whole, [], changes, wall))
 
     def _read_on(self, holder: _Holder, snapshot: Snapshot) -> None:
         """Read the next sessions of the holder's snapshot."""
