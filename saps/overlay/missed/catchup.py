@@ -317,7 +317,7 @@ class CatchUp:
         seq = max(seq, self.heirs.done(broker), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
-        if self.heirs.was_there(broker):
+        if self.heirs.was_there(broker) or broker.name in self._former:
             lag.cause = Cause.CUT_OFF
         return lag
 

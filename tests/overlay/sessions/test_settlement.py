@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from saps.local.batch import Batch
+from saps.messages import Message
+from saps.overlay.missed import returned
 from tests import marks
 from tests.drawn import kept
+from tests.overlay.replicated import Replicated
+from tests.overlay.roams import Nomad
 from tests.overlay.settlement import blackout, deaths, disasters, freezes, overload, restarts
 
 pytestmark = pytest.mark.simulation
@@ -85,3 +92,26 @@ def test_losses_of_power_and_deaths_cost_nothing(seed: int) -> None:
     freezes(seed)
     restarts(seed)
     overload(seed)
+
+
+def test_after_a_loss_of_power_nothing_overtakes_what_waits_for_slow_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was in the mesh before is owed what was published since the first ones are back (`make chaos`)."""
+    monkeypatch.setattr(returned, "SLOWEST", 100.0)
+    mesh = Replicated(1, disks=True)
+    one, two = mesh.build(2)
+    nomad = Nomad.at(two, mesh)
+    for broker in (one, two):
+        mesh.crash(broker.name)
+    one = mesh.restart(one.name, None)
+    for number in range(100):
+        message = Message("t", b"%02d" % number + bytes(1000), 1)  # the first 50 take some frames
+        one.act(partial(mesh.hubs[one].publish, Batch.of(message)))
+        if number == 50:
+            two = mesh.restart(two.name, one.name)
+            two.node.delivery.catch_up.returned._lagging = lambda: True
+            mesh.run(0.1)
+        mesh.run(0.01)
+    mesh.run(5)
+    nomad.arrive(two)
+    nomad.until(lambda: len(nomad.got[1]) >= 100)
+    assert [int(payload[:2]) for payload in nomad.got[1]] == [*range(100)]
