@@ -125,14 +125,15 @@ class Wanted:
         return tuple(
             number
             for number, group in self.moved.items()
-            if group.wants(topic, math.inf, seq) and not group._had(at, origin, sent)
+            if group.wants(topic, math.inf, seq) and not group._had(at, origin, sent, doubted=True)
         )
 
-    def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef]) -> bool:
-        """Return whether the sessions got a publication at their former brokers, or with what these had missed."""
+    def _had(self, at: float, origin: BrokerRef, sent: Container[BrokerRef], *, doubted: bool = False) -> bool:
+        """Return whether the sessions got a publication at their former brokers, or with what these had missed.
+        `doubted`: one of these may lack it, which it was sent perhaps after the sessions had left."""
         if at < min(stay.came for stay in self._stays) - NEAR:
             return True
-        if not any(begin <= at <= end for begin, end in self._unserved):
+        if not any(begin <= at and (doubted or at <= end) for begin, end in self._unserved):
             return True
         return any(
             stay.came <= at <= stay.left and (stay.broker in sent or stay.broker == origin) for stay in self._stays
