@@ -66,7 +66,7 @@ def _copy(broker: Parts, store: Store) -> None:
     _hold(mesh, HeldFrames(store.commits, mesh.send_now), store.commits)
     if store.held_commits is not None:
         _hold(mesh, HeldFrames(store.held_commits, mesh.send_now, COPIED, degrades=True), store.held_commits)
-        replicas.restored.take(store.held, store.saved.held)
+        replicas.restored.take(store.held, store.saved.held, store.saved.jump)
     journal.incarnation = broker.ref.name, broker.ref.incarnation
     journal.place = mesh.node.rendezvous.publishers.take_place
     mesh.node.delivery.on_numbered.append(journal.numbered)

@@ -113,6 +113,8 @@ class Replicated(Roams):
         super().__init__(seed, Limits(), session_copies=copies, **options)
         self.disks: dict[str, Tables] | None = {} if disks else None
         """By broker."""
+        self.jump = 0.0
+        """Seconds by which the clock of a broker that starts has jumped."""
         self.missed: dict[str, Files] = {}
         """By broker with a disk: its log of what others have missed."""
 
@@ -135,11 +137,14 @@ class Replicated(Roams):
         commits.held.append(held)
         gates = [HeldFrames(commits, lambda frames: self._send_all(broker, frames))]
         found = saved(tables or {})
+        found.move(self.jump)
+        node.port.timers.epoch += self.jump
+        journal.epoch = self.jump
         if tables is not None:
             others = Journal()
             lane = Commits(others, Disk(self, broker, tables))
             gates.append(HeldFrames(lane, lambda frames: self._send_all(broker, frames), COPIED, degrades=True))
-            node.replicas.restored.take(others, found.held)
+            node.replicas.restored.take(others, found.held, self.jump)
             keep_missed(broker, self.missed.setdefault(broker.name, {}))
         self._gate(broker, gates)
         commits.copier = node.replicas.source

@@ -110,16 +110,14 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     had: list[tuple[Number, list[tuple[str, Number, list[Number]]]]] = []
     """Session, and the publications that it had before it came to the owner: broker, incarnation, sequence numbers."""
 
-    def convert(self, owner: float, holder: float) -> None:
-        """Convert all times from the owner's clock to that of the holder, who gets the changes now. Both are what these
-        clocks say, in seconds since the epoch; one of them may be wrong."""
-
-        def converted(at: float | None) -> float | None:
-            return None if at is None else max(0.0, at - owner + holder)
-
-        replace = msgspec.structs.replace
-        for place, session in enumerate(self.sessions):
-            self.sessions[place] = replace(session, ends=converted(session.ends), at=max(0.0, holder))
-        for place, each in enumerate(self.messages):
-            if each.expires is not None:
-                self.messages[place] = replace(each, expires=converted(each.expires))
+    def shift(self, seconds: float, came: float | None = None) -> None:
+        """Convert all times to a clock that is so much ahead. `came`: when the holder got the changes, by that clock;
+        None: the holder's own clock has jumped since then."""
+        for place, each in enumerate(self.sessions):
+            ends = None if each.ends is None else max(0.0, each.ends + seconds)
+            at = max(0.0, each.at + seconds if came is None else came)
+            self.sessions[place] = msgspec.structs.replace(each, ends=ends, at=at)
+        for place, message in enumerate(self.messages):
+            if message.expires is not None:
+                expires = max(0.0, message.expires + seconds)
+                self.messages[place] = msgspec.structs.replace(message, expires=expires)

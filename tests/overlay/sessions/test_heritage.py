@@ -159,6 +159,23 @@ def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None
     assert before.came == pytest.approx(mesh.now - came, abs=0.5)
 
 
+@pytest.mark.parametrize("back", [True, False], ids=["owner back", "owner gone"])
+def test_clocks_that_jump_while_the_power_is_off_end_nothing_early(back: bool) -> None:
+    mesh = Replicated(1, disks=True)
+    one, owner, other = mesh.build(3)
+    nomad = Nomad.at(owner, mesh)
+    nomad.lose()
+    mesh.run(5)
+    for broker in (one, owner, other):
+        mesh.crash(broker.name)
+    mesh.jump = 7200.0
+    one = mesh.restart(one.name, None)
+    for name in [owner.name] * back + [other.name]:
+        mesh.restart(name, one.name)
+    mesh.run(10)
+    assert nomad.arrive(mesh.brokers[other.name])
+
+
 def test_the_clock_of_a_dead_broker_ends_nothing_early() -> None:
     """Its sessions and their messages last as long as they should, though it was two hours behind the others."""
     mesh = Replicated(1)

@@ -151,7 +151,8 @@ class Replicas:
             return
         self._step(copy, Event.OWNER_HEARD)
         if frame.seq == copy.seq + 1:
-            frame.changes.convert(frame.wall, self._wall())
+            now = self._wall()
+            frame.changes.shift(now - frame.wall, now)
             self.shelf.take(copy, frame.changes)
             copy.take(frame, self._port.now)
             copy.upto = self._port.now - LATE

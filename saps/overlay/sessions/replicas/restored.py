@@ -77,9 +77,10 @@ class Restored:
         self.clients: set[str] = set()
         """The clients of the restored sessions."""
 
-    def take(self, journal: Journal, held: dict[str, dict[str, bytes]]) -> None:
-        """Keep copies in a file from now on, and restore those in `held`, its rows by owner and name."""
-        for copy in self._shelf.begin(journal, self._port.me, held):
+    def take(self, journal: Journal, held: dict[str, dict[str, bytes]], jump: float) -> None:
+        """Keep copies in a file from now on, and restore those in `held`, its rows by owner and name. `jump` as for
+        `Shelf.begin`."""
+        for copy in self._shelf.begin(journal, self._port.me, held, jump):
             copy.state = State.RESTORED
             self._copies[copy.owner, copy.log] = copy
         self._logs()

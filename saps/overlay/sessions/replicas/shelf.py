@@ -45,8 +45,9 @@ class Shelf:
         self.incarnations: set[int] = set()
         """Earlier incarnations of this broker that have written to the file."""
 
-    def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]]) -> list[Copy]:
-        """Keep the copies in a file from now on. `held` has the file's rows by owner and name.
+    def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]], jump: float) -> list[Copy]:
+        """Keep the copies in a file from now on. `held` has the file's rows by owner and name. `jump`: seconds by which
+        this broker's clock has jumped since they were written.
 
         Return the complete copies of it. Rows of incomplete ones are dropped."""
         self.journal = journal
@@ -59,9 +60,11 @@ class Shelf:
         for owner, rows in held.items():
             if not owner:
                 continue
-            copy = _read(rows)
+            copy = _read(rows, jump)
             if copy is not None and copy.whole and copy.sessions:
                 found.append(copy)
+                if jump:
+                    self._put(owner, copy.everything())
                 continue
             for name in rows:
                 journal.drop(Table.HELD, (owner, name))
@@ -72,10 +75,14 @@ class Shelf:
         if self.journal is None:
             return
         owner = _owner(copy)
-        for name, value in _added(changes):
-            self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(value)))
+        self._put(owner, changes)
         for name in _removed(copy, changes):
             self.journal.drop(Table.HELD, (owner, name))
+
+    def _put(self, owner: str, changes: Changes) -> None:
+        assert self.journal is not None
+        for name, value in _added(changes):
+            self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(value)))
 
     def note(self, copy: Copy) -> None:
         """Write the extent of a copy after its change."""
@@ -124,8 +131,8 @@ def _removed(copy: Copy, changes: Changes) -> Iterator[str]:
     yield from (f"i{number} {packet_id}" for number, packet_id in changes.no_incoming)
 
 
-def _read(rows: dict[str, bytes]) -> Copy | None:
-    """Return the copy with these rows, or None if the row with its owner is missing."""
+def _read(rows: dict[str, bytes], jump: float) -> Copy | None:
+    """Return the copy with these rows, or None if the row with its owner is missing. `jump` as for `Shelf.begin`."""
     if "log" not in rows:
         return None
     head = _decode(rows["log"], type=_Head)
@@ -135,10 +142,10 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
 
-    copy.apply(
-        Changes(
-            of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
-            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
-        )
+    changes = Changes(
+        of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
+        of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
     )  # fmt: skip
+    changes.shift(jump)
+    copy.apply(changes)
     return copy
