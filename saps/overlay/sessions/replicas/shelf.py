@@ -64,7 +64,7 @@ class Shelf:
             if copy is not None and copy.whole and copy.sessions:
                 found.append(copy)
                 if jump:
-                    self._put(owner, copy.everything())
+                    _put(journal, owner, copy.everything())
                 continue
             for name in rows:
                 journal.drop(Table.HELD, (owner, name))
@@ -75,14 +75,9 @@ class Shelf:
         if self.journal is None:
             return
         owner = _owner(copy)
-        self._put(owner, changes)
+        _put(self.journal, owner, changes)
         for name in _removed(copy, changes):
             self.journal.drop(Table.HELD, (owner, name))
-
-    def _put(self, owner: str, changes: Changes) -> None:
-        assert self.journal is not None
-        for name, value in _added(changes):
-            self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(value)))
 
     def note(self, copy: Copy) -> None:
         """Write the extent of a copy after its change."""
@@ -101,6 +96,11 @@ class Shelf:
 
 def _owner(copy: Copy) -> str:
     return f"{copy.owner.name} {copy.owner.incarnation} {copy.log}"
+
+
+def _put(journal: Journal, owner: str, changes: Changes) -> None:
+    for name, value in _added(changes):
+        journal.put(Table.HELD, (owner, name), (owner, name, _encode(value)))
 
 
 def _added(changes: Changes) -> Iterator[Row]:
