@@ -11,6 +11,7 @@ from saps.local.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.simulator import Network
+from tests import marks
 from tests.overlay.replicated import Replicated
 from tests.overlay.roams import Nomad
 
@@ -157,6 +158,26 @@ def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None
     (heir,) = mesh.sessions("c")
     _, before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
     assert before.came == pytest.approx(mesh.now - came, abs=0.5)
+
+
+@marks.expect("restored copy of an owner that went on")
+def test_a_broker_that_has_started_again_holds_copies_for_an_owner_that_went_on() -> None:
+    """It took the owner's log for one whose sessions have another owner, and refused it."""
+    mesh = Replicated(1, disks=True)
+    one, owner, *_ = mesh.build(4)
+    Nomad.at(owner, mesh).lose()
+    mesh.run(5)
+    source = owner.node.replicas.source
+    log, again, left = source._log, *source._holders
+    mesh.crash(again)
+    mesh.run(5)
+    mesh.restart(again, one.name if again != one.name else owner.name)
+    mesh.run(20)
+    assert again not in source._holders
+    mesh.crash(left)
+    mesh.run(5)
+    assert again in source._holders
+    assert source._log == log
 
 
 @pytest.mark.parametrize("back", [True, False], ids=["owner back", "owner gone"])

@@ -101,6 +101,7 @@ class Replicas:
             lambda client: has_session(sessions.host, client),
             self._adopt,
             self._done,
+            self._forget_log,
         )
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Runs an action when all changes so far are stored and copied."""

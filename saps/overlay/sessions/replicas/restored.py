@@ -58,11 +58,12 @@ class Restored:
         here: Callable[[str], bool],
         adopt: Callable[[Log, Copy], None],
         done: Callable[[Log], None],
+        drop: Callable[[Log], None],
     ) -> None:
         """`copies` are all copies here, `over` the logs whose sessions some broker owns again. `here` returns whether
         this broker has a session of the client of its own.
 
-        `adopt` adopts the sessions of a log, `done` drops a copy that is of no use."""
+        `adopt` adopts the sessions of a log, `drop` drops a copy that is of no use, `done` also refuses its log."""
         self._port = port
         self._calls = calls
         self._shelf = shelf
@@ -71,6 +72,7 @@ class Restored:
         self._here = here
         self._adopt = adopt
         self._done = done
+        self._drop = drop
         self._rounds = 0
         self._begun = -math.inf
         self._former: set[str] = set()
@@ -168,7 +170,7 @@ class Restored:
             reach = {answer.broker: answer.reach[number] for answer in answers if number < len(answer.reach)}
             reach[self._port.me.name] = copy.commit
             if -1 in reach.values():
-                self._done(log)
+                self._end(log, [name for name, commit in reach.items() if commit == -1])
                 continue
             first = min((-commit, name) for name, commit in reach.items())
             if first[1] == self._port.me.name and (outcome.complete or self._rounds >= ROUNDS):
@@ -177,3 +179,14 @@ class Restored:
                 self._adopt(log, copy)
         if self._logs():
             self._port.after(AGAIN, self._ask)
+
+    def _end(self, log: Log, names: list[str]) -> None:
+        """Drop the copy of a log whose sessions have an owner, as the brokers with these `names` say. If that is who
+        began the log, and still goes on with it, this broker may follow it again."""
+        owner, _ = log
+        incarnation, _ = self._port.first_heard.get(owner.name, (0, 0.0))
+        if names == [owner.name] and incarnation == owner.incarnation:
+            hit("restored copy of an owner that went on")
+            self._drop(log)
+        else:
+            self._done(log)
