@@ -160,6 +160,34 @@ def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None
     assert before.came == pytest.approx(mesh.now - came, abs=0.5)
 
 
+@pytest.mark.parametrize("seconds", [0.2, 2.0])
+def test_what_was_acknowledged_to_a_broker_that_had_come_back_does_not_come_again(seconds: float) -> None:
+    """It stood still, and was adopted; it dies before it has fetched the heir's branches of its sessions."""
+    mesh = Replicated(1, disks=True)
+    one, owner, other, _ = mesh.build(4)
+    nomad, sent = Nomad.at(owner, mesh), 0
+
+    def go_on(seconds: float) -> None:
+        nonlocal sent
+        end = mesh.now + seconds
+        while mesh.now < end:
+            mesh.tell(one, sent, 2)
+            sent += 1
+            mesh.run(0.05)
+            nomad.hear()
+            nomad.answer()
+
+    go_on(2.0)
+    mesh.pause(owner.name, 5.0)
+    owner.node.sessions.migrations.target._settle = lambda transfer, then: None  # type: ignore[method-assign]
+    go_on(5.0 + seconds)
+    mesh.crash(owner.name)
+    go_on(3.0)
+    nomad.arrive(other)
+    nomad.until(lambda: len(set(nomad.got[2])) == sent)
+    assert len(nomad.got[2]) == sent
+
+
 @marks.expect("restored copy of an owner that went on")
 def test_a_broker_that_has_started_again_holds_copies_for_an_owner_that_went_on() -> None:
     """It took the owner's log for one whose sessions have another owner, and refused it."""

@@ -113,7 +113,7 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
     """Return both stages of a session from the copy of another broker's log. `now`: seconds since the epoch.
 
     The snapshot omits incoming publications that the mesh had not confirmed. Subscribers of other brokers may lack
-    them, so the client must publish them again.
+    them, so the client must publish them again. All that the client has not acknowledged is among its items.
     """
     sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
     waiting: list[Item] = []
@@ -130,7 +130,7 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
             had[origin] = None
     incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
     first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
-    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had})
+    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had}, ())
 
 
 def items_of(session: Session, incarnation: tuple[str, int], now: float) -> Iterator[Item]:
