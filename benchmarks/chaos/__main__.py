@@ -31,6 +31,7 @@ from benchmarks.chaos.report import COUNTS, FAULTS, Result, count_rows, fault_ro
 from benchmarks.chaos.run import Outcome, Run, Traffic
 from benchmarks.chaos.schedule import CLOCKS, OPENFLOW, VOLUMES, Kind, Step, phases, singly
 from benchmarks.machine import this_machine
+from benchmarks.progress import interrupt_at_termination
 from benchmarks.section import update_page
 from examples.smart_city.processes import BrokerError
 from lab import Lab, LabError, obstacle
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     left_out = ", ".join(kind for kind in Kind if kind not in kinds)
     print(f"seed {chosen.seed}; {'a lab' if lab else 'loopback'}{'; without: ' * bool(left_out)}{left_out}", flush=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_at_termination()
     try:
         outcome = _carry_out(chosen, lab, disks, kinds)
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -34,6 +34,8 @@ IN = struct.Struct("<IIQQIIII")
 OUT = struct.Struct("<IiQ")
 ATTR = struct.Struct("<6Q10I")
 DIRENT = struct.Struct("<QQII")
+TIMES = struct.Struct("<Q")
+FORGOTTEN = struct.Struct("<QQ")
 SET_SIZE = 1 << 3
 BIG_WRITES = 1 << 5
 
@@ -96,8 +98,11 @@ class Mount:
                 return
             raise
         _, code, _, node, *_ = IN.unpack_from(request)
+        if code == FORGET:
+            self._forget(node, *TIMES.unpack_from(request, IN.size))
+        for number, times in FORGOTTEN.iter_unpack(request[IN.size + 8 :]) if code == BATCH_FORGET else ():
+            self._forget(number, times)
         if code in SILENT:
-            self._forget(code, node, request[IN.size :])
             return
         if code == FSYNC and self.volume.slow and not self.volume.failing:
             self._later.append((time.monotonic() + self.volume.slow, request, self._nodes[node]))
@@ -132,15 +137,12 @@ class Mount:
             raise OSError(errno.ENOENT, name)
         return self.volume.names[name]
 
-    def _forget(self, code: int, node: int, body: bytes) -> None:
-        """The kernel forgets files."""
-        if code == FORGET:
-            body = bytes(8) + node.to_bytes(8, "little") + body
-        for number, times in struct.iter_unpack("<QQ", body[8:] if code != INTERRUPT else b""):
-            if left := self._told.pop(number, times) - times:
-                self._told[number] = left
-            else:
-                self._nodes.pop(number, None)
+    def _forget(self, number: int, times: int) -> None:
+        """The kernel forgets that it was told of a file so often."""
+        if left := self._told.pop(number, times) - times:
+            self._told[number] = left
+        else:
+            self._nodes.pop(number, None)
 
     def _entry(self, file: File) -> bytes:
         number = id(file)

@@ -130,8 +130,7 @@ class CatchUp:
     def lacks(self, broker: BrokerRef, topic_filters: list[str]) -> int:
         lag = self.lags.get(broker)
         if lag is None:
-            again = any(each.name == broker.name and each.incarnation < broker.incarnation for each in self.lags)
-            if not again or broker in self._known or self._publishers.baselines(broker):
+            if not any(map(broker.succeeds, self.lags)) or broker in self._known or self._publishers.baselines(broker):
                 return 0
             hit("a broker may lack what was logged for its former incarnation")  # it began beyond the cut
             first, late = self.log.first, {*self.log.topics}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
 
@@ -213,8 +213,8 @@ class Sending:
         found: dict[tuple[bool, bool, tuple[int, ...]], list[int]] = {}
         for index, (number, seq) in enumerate(zip(body.which, body.seqs, strict=True)):
             topic, news_here = body.parts[number].topic, news[number] and seq > lag.taken
-            if incarnation is not None and _before(broker, sent[number]):
-                news_here = False
+            if incarnation is not None and any(map(broker.succeeds, sent[number])):
+                news_here = False  # it was published before this one began, whatever the clock there said
             here = news_here and allowed[number] and wanted.wants(topic, record.at, seq)
             missed_by: tuple[int, ...] = ()
             if (lacking := lag.doubts.lacking.get(seq)) is not None:
@@ -273,9 +273,3 @@ class Sending:
         lag.progress = self._port.now
         if self._port.reachable(lag.broker):
             self._send_again(lag)
-
-
-def _before(broker: BrokerRef, sent: Iterable[BrokerRef]) -> bool:
-    """Return whether a publication was sent to an earlier incarnation of a broker, so before this one began. The times
-    in the log of an earlier incarnation may be wrong by more than a broker takes to start."""
-    return any(each.name == broker.name and each.incarnation < broker.incarnation for each in sent)

@@ -114,6 +114,10 @@ class BrokerRef(msgspec.Struct, frozen=True, array_like=True, cache_hash=True):
         """Return whether both are the same incarnation of the same broker, regardless of its place."""
         return self.name == other.name and self.incarnation == other.incarnation
 
+    def succeeds(self, other: BrokerRef) -> bool:
+        """Return whether this is a later incarnation of the same broker."""
+        return self.name == other.name and self.incarnation > other.incarnation
+
 
 class Ref(NamedTuple):
     """A key of a broker for one stay in the overlay, from insertion to removal."""

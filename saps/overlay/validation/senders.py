@@ -50,7 +50,7 @@ def _own(sender: BrokerRef, broker: BrokerRef) -> str | None:
 
 
 def _earlier(sender: BrokerRef, origin: BrokerRef | None) -> str | None:
-    own = origin is None or (origin.name == sender.name and origin.incarnation < sender.incarnation)
+    own = origin is None or sender.succeeds(origin)
     return None if own else "publications that are not of an earlier incarnation of it"
 
 

@@ -116,6 +116,15 @@ class Copy:
             return memory.came
         return now - max(0.0, wall - self.sessions[number].at)
 
+    def shift(self, seconds: float) -> Changes:
+        """Convert all times to a clock of this broker that is so much ahead. Return what that has changed."""
+        timed = Changes(
+            [*self.sessions.values()], messages=[each for each in self.messages.values() if each.expires is not None]
+        )
+        timed.shift(seconds)
+        self.apply(timed)
+        return timed
+
     def everything(self) -> Changes:
         """Return the whole copy as changes to an empty one."""
         subscriptions = [

@@ -60,11 +60,11 @@ class Shelf:
         for owner, rows in held.items():
             if not owner:
                 continue
-            copy = _read(rows, jump)
+            copy = _read(rows)
             if copy is not None and copy.whole and copy.sessions:
                 found.append(copy)
                 if jump:
-                    _put(journal, owner, copy.everything())
+                    _put(journal, owner, copy.shift(jump))
                 continue
             for name in rows:
                 journal.drop(Table.HELD, (owner, name))
@@ -131,8 +131,8 @@ def _removed(copy: Copy, changes: Changes) -> Iterator[str]:
     yield from (f"i{number} {packet_id}" for number, packet_id in changes.no_incoming)
 
 
-def _read(rows: dict[str, bytes], jump: float) -> Copy | None:
-    """Return the copy with these rows, or None if the row with its owner is missing. `jump` as for `Shelf.begin`."""
+def _read(rows: dict[str, bytes]) -> Copy | None:
+    """Return the copy with these rows, or None if the row with its owner is missing."""
     if "log" not in rows:
         return None
     head = _decode(rows["log"], type=_Head)
@@ -142,10 +142,10 @@ def _read(rows: dict[str, bytes], jump: float) -> Copy | None:
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
 
-    changes = Changes(
-        of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
-        of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
+    copy.apply(
+        Changes(
+            of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
+            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
+        )
     )  # fmt: skip
-    changes.shift(jump)
-    copy.apply(changes)
     return copy
