@@ -317,7 +317,7 @@ class PublisherRegistry:
     ) -> RemoteFilter | None:
         """Note that a broker has subscribers for a filter, or no more if not `present`. It is owed publications with
         greater sequence numbers than `baseline`; None: those published from now on."""
-        if broker.name == self._port.me.name or self._port.lost(broker) or not self._concerns(topic_filter):
+        if broker.name == self._port.me.name or not self._concerns(topic_filter) or self._port.lost(broker):
             return None
         known = self.filters.get(topic_filter, broker.name)
         if known is not None and (known.broker.incarnation, known.version) >= (broker.incarnation, version):

@@ -244,7 +244,7 @@ class Routing:
     def takes(self, node: Node, target: Key) -> bool:
         """Return whether `target` belongs directly to the right of `node`."""
         right = node.right[0]
-        return right is None or self._port.lost(right.broker) or between(node.key, target, right.key)
+        return right is None or between(node.key, target, right.key) or self._port.lost(right.broker)
 
     def check_via(self, sender: BrokerRef, frame: Routed) -> None:
         if frame.via is not None and frame.via not in self.nodes:
