@@ -36,7 +36,7 @@ GROUPS = {
         "client": Entry("saps.cli.look.client", "one client: session, queue, last will; disconnect it"),
         "follow": Entry("saps.cli.look.follow", "a client or a topic live, and what is not delivered"),
         "audit": Entry("saps.cli.look.audit", "who changed what, who logged in, who was refused"),
-        "trace": Entry("saps.cli.look.trace", "where a message to a topic would go now, and why"),
+        "trace": Entry("saps.cli.look.trace", "where a message to a topic or address would go, and why"),
         "top": Entry("saps.cli.look.top", "the busiest brokers and topics, live"),
         "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to mend it"),
     },

@@ -92,6 +92,7 @@ def add_console(
     site.add("/v1/topics", visitors.only(operator.topics))
     site.add("/v1/trees", visitors.only(operator.trees))
     site.add("/v1/trace/{topic:.+}", visitors.only(operator.trace))
+    site.add("/v1/addresses/{address}", visitors.only(operator.address))
     site.add("/v1/decisions", visitors.only(operator.decisions))
     site.add("/v1/live", visitors.only(live.handle))
     site.add("/v1/login", visitors.login, "POST")

@@ -8,7 +8,16 @@ from saps import openapi
 from saps.ofm.controller.leader_election import ElectionState
 from saps.ofm.controller.saved import Saved
 from saps.ofm.network.topology import Picture
-from saps.ofm.northbound.schema import Changes, OfmIntent, OfmState, OfmStats, PortTraffic, Problem, SwitchBudget
+from saps.ofm.northbound.schema import (
+    Changes,
+    DecodedAddress,
+    OfmIntent,
+    OfmState,
+    OfmStats,
+    PortTraffic,
+    Problem,
+    SwitchBudget,
+)
 from saps.openapi import json_answer, problem_answer
 
 _TYPES: dict[str, type] = {
@@ -18,6 +27,7 @@ _TYPES: dict[str, type] = {
     "Changes": Changes,
     "SwitchBudget": SwitchBudget,
     "PortTraffic": PortTraffic,
+    "DecodedAddress": DecodedAddress,
     "Topology": Picture,
     "Problem": Problem,
     "ElectionState": ElectionState,
@@ -29,6 +39,19 @@ _TOPIC = {
     "required": True,
     "schema": {"type": "string"},
     "description": "The topic's name, every reserved character and `/` percent-encoded.",
+}
+_ADDRESS = {
+    "name": "address",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "ff15:, the set and the plane, and a bit for each receiver.",
+}
+_FROM = {
+    "name": "from",
+    "in": "query",
+    "schema": {"type": "string"},
+    "description": "IP address of the sending broker.",
 }
 _WAIT = {
     "name": "wait",
@@ -84,6 +107,8 @@ def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
         "responses": {"200": {"description": "Text"}, **_UNAUTHORIZED, **more},
     }
     found = get("The state of an OFM.", state, _TOPIC, _WAIT)
+    decoded = get("What an address of stateless delivery means.", schemas["DecodedAddress"], _ADDRESS, _FROM)
+    decoded["responses"] |= {"400": problem_answer("Not such an address."), "404": problem_answer("No such sender.")}
     paths = {
         "/healthz": {"get": {"summary": "The process answers.", "responses": {"200": {"description": "ok"}}}},
         "/metrics": {"get": metrics},
@@ -94,6 +119,7 @@ def _paths(schemas: dict[str, Any], *, pair: bool) -> dict[str, Any]:
         "/v1/topology": {"get": get("The network as the controller sees it.", schemas["Topology"])},
         "/v1/budgets": {"get": get("Use and limits.", some("SwitchBudget"))},
         "/v1/ports": {"get": get("Counters of all ports.", some("PortTraffic"))},
+        "/v1/addresses/{address}": {"get": decoded},
     }
     if pair:
         election = get("What this controller is: master or standby.", schemas["ElectionState"], *_AFTER, _WAIT)

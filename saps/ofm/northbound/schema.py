@@ -186,6 +186,41 @@ class OfmStats(msgspec.Struct, frozen=True, kw_only=True):
     senders: list[BrokerCount]
 
 
+class Receiver(msgspec.Struct, frozen=True, kw_only=True):
+    """A bit that is set in an address of stateless delivery."""
+
+    position: int
+    """The bit; 0 is the address's last."""
+    broker: BrokerAddress | None
+    """The broker at this position of the set; None: nobody."""
+    dpid: str | None
+    """The switch at which the plane reaches the broker; None: the plane does not reach it."""
+    port: int | None
+
+
+class WayLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link between two switches, with the datapath ids and ports of its ends."""
+
+    a: str
+    a_port: int
+    b: str
+    b_port: int
+
+
+class DecodedAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address of stateless delivery means now (`saps.ofm.stateless.address`)."""
+
+    address: str
+    set: int
+    plane: int
+    working: bool
+    """Whether the plane may be used."""
+    receivers: list[Receiver]
+    """By position."""
+    links: list[WayLink]
+    """The links of the plane that a packet takes from the sender, or, without one, that join the receivers."""
+
+
 STANDBY = "urn:saps:problem:standby"
 """Problem type of a standby: ask the controller that is master instead."""
 

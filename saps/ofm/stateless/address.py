@@ -52,6 +52,15 @@ def read(address: IPv6Address) -> Receivers | None:
     return Receivers(value >> 104 & 0xFF, value >> 96 & 0xFF, value & (1 << BITS) - 1)
 
 
+def parse(text: str) -> Receivers:
+    """Return the receivers that an address names, written alone or, as in `[ff15::1]:7400`, with a port. Raises
+    `ValueError` for any other text."""
+    host = text[1:].partition("]")[0] if text.startswith("[") else text
+    if (found := read(IPv6Address(host))) is None:
+        raise ValueError(f"{host} is not an address of stateless delivery, {RANGE}")
+    return found
+
+
 def bits_of(positions: Iterable[int]) -> int:
     """Return the bits of the brokers at these positions of a set."""
     bits = 0

@@ -261,7 +261,13 @@ async def test_the_document_describes_every_path_that_is_served() -> None:
         assert document["openapi"].startswith("3.1")
         served = {("get", "/v1/ofms"), ("get", "/v1/changes"), ("get", "/v1/topology"), ("get", "/v1/budgets")}
         served |= {(method, "/v1/ofms/{topic}") for method in ("get", "put", "delete")}
-        served |= {("get", "/v1/ofms/{topic}/stats"), ("get", "/v1/ports"), ("get", "/healthz"), ("get", "/metrics")}
+        served |= {
+            ("get", "/v1/addresses/{address}"),
+            ("get", "/v1/ofms/{topic}/stats"),
+            ("get", "/v1/ports"),
+            ("get", "/healthz"),
+            ("get", "/metrics"),
+        }
         assert {(method, path) for path, item in document["paths"].items() for method in item} == served
         for method, path in served - {("put", "/v1/ofms/{topic}")}:
             async with session.request(method, url + path.replace("{topic}", quote("a/b", safe=""))) as response:

@@ -17,6 +17,7 @@ from saps.ofm.flows.reconcile import difference
 from saps.ofm.flows.tables import ETH_IPV6, Tables, mac
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
 from saps.ofm.stateless.address import BITS, Receivers, bits_of, read
+from saps.ofm.stateless.decode import decode
 from saps.ofm.stateless.planes import behind, crossed, lay_planes
 from saps.ofm.stateless.tables import Layout, TooFewTablesError, assign, rollout, tables
 from saps.ofm.switch.packets import Packet
@@ -128,6 +129,11 @@ def test_each_receiver_gets_it_once_and_nobody_else_anything(case: tuple[Network
         )  # fmt: skip
         assert sorted(min(pair) for pair in outcome.crossed) == sorted(link.a for link in expected)
         assert set(outcome.crossed.values()) <= {1}
+        told = decode(layout, (), receivers, sender.ip)
+        assert [Port(int(link.a, 16), link.a_port) for link in told.links] == sorted(link.a for link in expected)
+        assert [row.broker for row in told.receivers if row.broker is not None] == [
+            one for at in sorted(positions) if (one := layout.sets[number][at]) in named
+        ]
 
 
 @given(cases(), st.data())

@@ -25,7 +25,7 @@ from saps.frontend.web.http.openapi_parts import (
 from saps.frontend.web.http.problems import Problem
 from saps.frontend.web.http.visitors import Ticket
 from saps.frontend.web.mesh.network import Decisions, Network
-from saps.frontend.web.mesh.report import MODES, SORTS, Brokers, Forgotten, TopicList, Trace
+from saps.frontend.web.mesh.report import MODES, SORTS, AddressTrace, Brokers, Forgotten, TopicList, Trace
 from saps.frontend.web.operations import openapi as operations
 from saps.openapi import json_answer, problem_answer
 
@@ -40,6 +40,7 @@ TYPES: dict[str, Any] = {
     "TopicList": TopicList,
     "Network": Network,
     "Trace": Trace,
+    "AddressTrace": AddressTrace,
     "Decisions": Decisions,
     "Drained": Drained,
     "Order": Order,
@@ -201,6 +202,14 @@ def _mesh(named: dict[str, Any]) -> dict[str, Any]:
     trace["parameters"] = [in_path("topic", "The topic."), in_query("from", TEXT, "The broker it is published at.")]
     trace["responses"]["404"] = problem_answer("There is no such broker.")
     trace["x-examples"].append(example("/v1/trace/air/ward1?from=nobody", 404))
+    address = operation(
+        "What an address of stateless delivery means",
+        "Needs web.controller. " + SEEN,
+        {200: json_answer("The brokers that it names, and the links to them.", named["AddressTrace"])},
+        (400, 401, 403, 404, 503, 504),
+        [in_path("address", "ff15:, set, plane and bits."), in_query("from", TEXT, "The broker that sends.")],
+        [example("/v1/addresses/ff15::1", 404), example("/v1/addresses/ff05::1", 400)],
+    )
     live = operation(
         "The state of the mesh, pushed",
         _SOCKET + "First everything, then every 2 seconds what has changed. " + SEEN,
@@ -216,6 +225,7 @@ def _mesh(named: dict[str, Any]) -> dict[str, Any]:
         "/v1/topics": {"get": topics},
         "/v1/trees": {"get": state(named, "Network", "The OpenFlow network", network, "/v1/trees")},
         "/v1/trace/{topic}": {"get": trace},
+        "/v1/addresses/{address}": {"get": address},
         "/v1/decisions": {"get": state(named, "Decisions", "Decisions", wanted, "/v1/decisions")},
         "/v1/live": {"get": live},
     }

@@ -15,10 +15,12 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
-from saps.frontend.web.mesh.report import Tree
+from saps.frontend.web.http.problems import ProblemError
+from saps.frontend.web.mesh.report import AddressTrace, Receiver, Tree
 from saps.ofm.network.topology import Topology
 from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
-from saps.ofm.northbound.schema import OfmState, OfmStats, PortTraffic, Status, SwitchBudget
+from saps.ofm.northbound.schema import DecodedAddress, OfmState, OfmStats, PortTraffic, Status, SwitchBudget
+from saps.ofm.stateless.address import Receivers
 
 FRESH = 1.0
 """Seconds for which answers of the controller and of OFGate are cached."""
@@ -39,6 +41,7 @@ class Controller(Protocol):
     async def budgets(self) -> builtins.list[SwitchBudget]: ...
     async def stats(self, topic: str) -> OfmStats: ...
     async def ports(self) -> builtins.list[PortTraffic]: ...
+    async def decoded(self, named: Receivers, sender: str | None) -> DecodedAddress: ...
     async def close(self) -> None: ...
 
 
@@ -175,6 +178,40 @@ class NetworkView:
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask(self._controller))
         return await asyncio.shield(self._asking)
+
+    async def decoded(self, named: Receivers, brokers: Mapping[str, str], source: str | None) -> AddressTrace:
+        """Return what an address of stateless delivery means. `brokers`: addresses by name, as in `Broker.ofm`;
+        `source`: name of the sending broker. Raises `ProblemError` (404) if there is no such broker or no controller,
+        (503) if the controller does not answer."""
+        if self._controller is None:
+            raise ProblemError(404, "No controller", "this broker knows no OpenFlow controller (web.controller)")
+        if source is not None and source not in brokers:
+            raise ProblemError(404, "No such broker", f"{source!r} does not take part in OFM", field="from")
+        try:
+            found = await self._controller.decoded(
+                named, None if source is None else brokers[source].rpartition(":")[0]
+            )
+        except NorthboundError as error:
+            raise ProblemError(error.problem.status, error.problem.title, error.problem.detail) from None
+        except UnreachableError as error:
+            raise ProblemError(503, "No answer", f"the controller cannot be asked: {error}") from None
+        names = {address: name for name, address in brokers.items()}
+        receivers: list[Receiver] = []
+        for each in found.receivers:
+            address = None if each.broker is None else f"{each.broker.ip}:{each.broker.port}"
+            name = None if address is None else names.get(address)
+            receivers.append(
+                Receiver(position=each.position, broker=name, address=address, dpid=each.dpid, port=each.port)
+            )
+        return AddressTrace(
+            address=found.address,
+            set=found.set,
+            plane=found.plane,
+            working=found.working,
+            source=source,
+            receivers=receivers,
+            links=found.links,
+        )
 
     async def close(self) -> None:
         """Cancel the request in progress, and close the client of the controller."""

@@ -1,4 +1,5 @@
-"""Serves ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}`` and ``/v1/decisions`` for operators."""
+"""Serves ``/v1/brokers``, ``/v1/topics``, ``/v1/trees``, ``/v1/trace/{topic}``, ``/v1/addresses/{address}`` and
+``/v1/decisions`` for operators."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.mesh import Snapshots
 from saps.frontend.web.mesh.network import DecisionView, NetworkView
 from saps.frontend.web.mesh.report import MODES, MOST_ROWS, SORTS, Brokers, Forgotten, TopicList, TopicRow
+from saps.ofm.stateless.address import parse
 from saps.topics import matches
 
 
@@ -71,6 +73,17 @@ class Operator:
         """Answer with the way of a message to the topic."""
         asked = Parameters(request, ("from",))
         return answer(await self._mesh.trace(topic_of(request), asked.get("from")))
+
+    async def address(self, request: web.Request) -> web.Response:
+        """Answer with what an address of stateless delivery means."""
+        asked = Parameters(request, ("from",))
+        try:
+            named = parse(request.match_info["address"])
+        except ValueError as error:
+            raise ProblemError(400, "Bad address", str(error), field="address") from None
+        brokers = (await self._mesh.state()).brokers
+        elements = {row.name: row.ofm for row in brokers if row.ofm is not None}
+        return answer(await self._network.decoded(named, elements, asked.get("from")))
 
     async def decisions(self, request: web.Request) -> web.Response:
         """Answer with the decisions about trees."""

@@ -1,5 +1,6 @@
-"""The reports of brokers and their aggregation: the JSON of ``/v1/brokers``, ``/v1/topics``, ``/v1/trace`` and
-``/v1/live``. Terminal commands decode this JSON as well, so this module contains nothing of the Web server."""
+"""The reports of brokers and their aggregation: the JSON of ``/v1/brokers``, ``/v1/topics``, ``/v1/trace``,
+``/v1/addresses`` and ``/v1/live``. Terminal commands decode this JSON as well, so this module contains nothing of the
+Web server."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from saps.local.subscriptions import FilterNode
+from saps.ofm.northbound.schema import WayLink
 from saps.topics import is_wildcard
 
 MODES = ("alm", "constructing", "constructed", "updating", "deleting", "refused")
@@ -268,6 +270,36 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     ends: list[End]
     reasons: list[str]
     """Explanations of the way in words."""
+
+
+class Receiver(msgspec.Struct, frozen=True, kw_only=True):
+    """A bit that is set in an address of stateless delivery."""
+
+    position: int
+    """The bit; 0 is the address's last."""
+    broker: str | None
+    """Name of the broker at this position of the set; None if it is nobody's, or its broker is not in the mesh."""
+    address: str | None
+    """That broker's address, as in `Broker.ofm`; None: nobody."""
+    dpid: str | None
+    """The switch at which the plane reaches the broker; None: the plane does not reach it."""
+    port: int | None
+
+
+class AddressTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What an address of stateless delivery means, and the way of a packet to it."""
+
+    address: str
+    set: int
+    plane: int
+    working: bool
+    """Whether the plane may be used."""
+    source: str | None
+    """The broker that sends; None: not said."""
+    receivers: list[Receiver]
+    """By position."""
+    links: list[WayLink]
+    """The links that a packet from the source takes, or, without a source, that join the receivers."""
 
 
 class Tree(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import { fill, h } from "/static/dom.js";
 import { bytes, count, dpid, plural, rate } from "/static/format.js";
 import { Graph } from "/static/graph.js";
+import { ask } from "/static/store.js";
 import { badge } from "/static/topics.js";
 
 export class NetworkView {
@@ -11,12 +12,13 @@ export class NetworkView {
     this.open = open;
     this.tree = null;
     this.switch = null;
+    this.decoded = null; // what the address in the search field means
     this.empty = h("div.empty");
     this.canvas = h("div.canvas", { role: "img", "aria-label": "Switches, links, and brokers" });
     this.note = h("div.note", { hidden: true });
     this.legend = h("div.legend", {}, h("span", {}, h("i.square"), "switch: number, flow entries in use"), h("span", {}, h("i.dot.well"), "broker"), h("span", {}, h("i.line.far"), "link, wide with its load"));
     this.stage = h("div.stage", {}, this.canvas, this.legend, this.note);
-    this.search = h("input", { type: "search", placeholder: "Topic of a tree", "aria-label": "Search trees", oninput: () => this.#lists() });
+    this.search = h("input", { type: "search", placeholder: "Topic of a tree, or ff15: address", "aria-label": "Search trees, or decode an address", oninput: () => this.#searched() });
     this.trees = h("div.rows");
     this.budgets = h("div.budgets", { tabindex: "0", role: "region", "aria-label": "Switch budgets" });
     this.fault = h("p.warning", { hidden: true });
@@ -56,11 +58,25 @@ export class NetworkView {
     this.#lists();
   }
 
+  async #searched() {
+    const wanted = this.search.value.trim();
+    this.decoded = null;
+    if (/^\[?ff15:/i.test(wanted)) {
+      const found = await ask(`/v1/addresses/${encodeURIComponent(wanted)}`).catch((error) => ({ fault: error.message }));
+      if (this.search.value.trim() !== wanted) return;
+      this.decoded = found;
+    }
+    this.#draw();
+    this.#lists();
+  }
+
   #draw() {
     const { network, brokers } = this.store;
     const names = new Map([...brokers.values()].filter((row) => row.ofm).map((row) => [row.ofm, row.name]));
-    const tree = this.tree && network.trees.find((row) => row.topic === this.tree);
+    const way = this.decoded?.links && this.decoded;
+    const tree = way ? { switches: [...way.links.flatMap((link) => [link.a, link.b]), ...way.receivers.map((row) => row.dpid)], brokers: way.receivers.map((row) => row.address) } : this.tree && network.trees.find((row) => row.topic === this.tree);
     const inTree = new Set(tree?.switches ?? []), members = new Set(tree?.brokers ?? []);
+    const lines = way && new Set(way.links.map(line));
     const places = arrange(network);
     const heaviest = Math.max(1, ...network.links.map((link) => link.load ?? 0));
     const elements = [];
@@ -71,8 +87,8 @@ export class NetworkView {
     const ids = new Set(network.switches.map((row) => row.dpid));
     for (const link of network.links) {
       if (!ids.has(link.a) || !ids.has(link.b)) continue;
-      const part = inTree.has(link.a) && inTree.has(link.b);
-      elements.push({ group: "edges", data: { id: `${link.a}:${link.a_port} ${link.b}:${link.b_port}`, source: link.a, target: link.b, width: 1 + 7 * Math.sqrt((link.load ?? 0) / heaviest), label: link.load ? `${bytes(link.load)}/s` : "", tree: part ? 1 : 0, faint: tree && !part ? 1 : 0 } });
+      const part = lines ? lines.has(line(link)) : inTree.has(link.a) && inTree.has(link.b);
+      elements.push({ group: "edges", data: { id: line(link), source: link.a, target: link.b, width: 1 + 7 * Math.sqrt((link.load ?? 0) / heaviest), label: link.load ? `${bytes(link.load)}/s` : "", tree: part ? 1 : 0, faint: tree && !part ? 1 : 0 } });
     }
     for (const place of network.places) {
       if (!place.dpid || !ids.has(place.dpid)) continue;
@@ -83,7 +99,8 @@ export class NetworkView {
     }
     this.graph.set(elements);
     this.note.hidden = !tree;
-    if (tree) fill(this.note, h("b", {}, tree.topic), ` ${tree.address ?? ""} ${plural(tree.brokers.length, "broker")}, ${plural(tree.switches.length, "switch").replace("switchs", "switches")} `, h("button.small", { onclick: () => this.open(tree.topic) }, "Topic"), " ", h("button.small", { onclick: () => { this.tree = null; this.#draw(); this.#lists(); } }, "Clear"));
+    if (way) fill(this.note, h("b", {}, way.address), ` set ${way.set}, plane ${way.plane}${way.working ? "" : " (not in use)"}, ${plural(way.receivers.length, "receiver")}, ${plural(way.links.length, "link")} between them`);
+    else if (tree) fill(this.note, h("b", {}, tree.topic), ` ${tree.address ?? ""} ${plural(tree.brokers.length, "broker")}, ${plural(tree.switches.length, "switch").replace("switchs", "switches")} `, h("button.small", { onclick: () => this.open(tree.topic) }, "Topic"), " ", h("button.small", { onclick: () => { this.tree = null; this.#draw(); this.#lists(); } }, "Clear"));
   }
 
   #lists() {
@@ -92,6 +109,12 @@ export class NetworkView {
     fill(this.budgets, rows.map((row) => h("div.budget", { class: row.dpid === this.switch ? "chosen" : "" },
       h("span.main", {}, h("code", {}, dpid(row.dpid)), row.connected ? null : h("small.bad", { title: "not connected" }, " gone")),
       meter("entries", row.entries, row.entries_budget), meter("buckets", row.buckets, row.buckets_budget))));
+    if (this.decoded) {
+      const { fault, receivers = [] } = this.decoded;
+      fill(this.count, fault ?? plural(receivers.length, "receiver"));
+      fill(this.trees, receivers.map((row) => h("div.row", {}, h("span.main", {}, row.broker ?? (row.address ? "not in the mesh" : "nobody"), h("small", {}, row.address ?? "")), h("span.value", {}, `bit ${row.position}`, h("small", {}, row.dpid ? `${dpid(row.dpid)} port ${row.port}` : "not reached")))));
+      return;
+    }
     const wanted = this.search.value.toLowerCase();
     const trees = network.trees.filter((row) => row.topic.toLowerCase().includes(wanted) && (!this.switch || row.switches.includes(this.switch)))
       .sort((a, b) => (b.rate ?? -1) - (a.rate ?? -1) || (a.topic < b.topic ? -1 : 1));
@@ -102,6 +125,7 @@ export class NetworkView {
   }
 }
 
+const line = (link) => `${link.a}:${link.a_port} ${link.b}:${link.b_port}`;
 const used = (row) => (row.entries_budget ? row.entries / row.entries_budget : 0);
 
 function meter(name, value, budget) {

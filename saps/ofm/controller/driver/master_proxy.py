@@ -14,10 +14,11 @@ from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import Intent
 from saps.ofm.network.topology import Link
 from saps.ofm.northbound.driver.server import ProblemError
-from saps.ofm.northbound.schema import STANDBY, Changes, OfmState, OfmStats, PortTraffic, SwitchBudget
+from saps.ofm.northbound.schema import STANDBY, Changes, DecodedAddress, OfmState, OfmStats, PortTraffic, SwitchBudget
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostGone, HostSeen
 from saps.ofm.openflow.values import PacketIn, PortStatus, Role
+from saps.ofm.stateless.address import Receivers
 
 T = TypeVar("T")
 
@@ -86,6 +87,9 @@ class MasterProxy:
 
     def picture(self) -> dict[str, Any]:
         return self._served().picture()
+
+    def decoded(self, named: Receivers, sender: str | None) -> DecodedAddress:
+        return self._served().decoded(named, sender)
 
     # ---- what switches tell
 

@@ -18,6 +18,7 @@ from saps.ofm.network.traffic import with_capacities
 from saps.ofm.northbound.schema import (
     BrokerCount,
     Changes,
+    DecodedAddress,
     OfmState,
     OfmStats,
     PortTraffic,
@@ -28,6 +29,8 @@ from saps.ofm.northbound.schema import (
 )
 from saps.ofm.openflow.driver.server import LAST_PORT
 from saps.ofm.openflow.values import FlowCount, PortCount
+from saps.ofm.stateless.address import Receivers
+from saps.ofm.stateless.decode import decode
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +173,14 @@ class RequestHandler:
             counts = sorted(await self.port_counts(dpid), key=lambda count: count.port)
             found += [_traffic(dpid, count) for count in counts if count.port <= LAST_PORT]
         return found
+
+    def decoded(self, named: Receivers, sender: str | None) -> DecodedAddress:
+        """Return what an address of stateless delivery means now (`saps.ofm.stateless.decode`). Raises `LookupError` if
+        there is no stateless delivery, or no such sender."""
+        planes = self.machine.planes
+        if planes.layout is None:
+            raise LookupError("there is no stateless delivery")
+        return decode(planes.layout, planes.state.planes, named, sender)
 
     def picture(self) -> dict[str, Any]:
         """Return the network as `Topology.to_json` writes it, with the capacities of links."""

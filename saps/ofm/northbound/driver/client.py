@@ -23,6 +23,7 @@ from saps.ofm.network.topology import Topology
 from saps.ofm.northbound.schema import (
     STANDBY,
     Changes,
+    DecodedAddress,
     OfmRequest,
     OfmState,
     OfmStats,
@@ -31,6 +32,7 @@ from saps.ofm.northbound.schema import (
     Status,
     SwitchBudget,
 )
+from saps.ofm.stateless.address import Receivers
 
 TIMEOUT = 10.0
 """Timeout in seconds of a request that does not ask to wait."""
@@ -92,6 +94,9 @@ class Northbound(Protocol):
 
     async def ports(self) -> Ports:
         """Return the counters of all ports of the connected switches, read from them now."""
+
+    async def decoded(self, named: Receivers, sender: str | None = None) -> DecodedAddress:
+        """Return what an address of stateless delivery means now. `sender`: IP address of the sending broker."""
 
     async def close(self) -> None:
         """Close all connections."""
@@ -158,6 +163,10 @@ class Client:
 
     async def ports(self) -> Ports:
         return await self._call("GET", "/v1/ports", Ports)
+
+    async def decoded(self, named: Receivers, sender: str | None = None) -> DecodedAddress:
+        source = "" if sender is None else f"?from={quote(sender, safe='')}"
+        return await self._call("GET", f"/v1/addresses/{named.address}{source}", DecodedAddress)
 
     async def close(self) -> None:
         if self._session is not None:

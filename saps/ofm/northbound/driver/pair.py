@@ -17,7 +17,8 @@ import msgspec
 from saps.ofm.controller.leader_election import ElectionState, Post
 from saps.ofm.network.topology import Topology
 from saps.ofm.northbound.driver.client import Budgets, Client, NorthboundError, Ports, States, UnreachableError, follow
-from saps.ofm.northbound.schema import Changes, OfmRequest, OfmState, OfmStats
+from saps.ofm.northbound.schema import Changes, DecodedAddress, OfmRequest, OfmState, OfmStats
+from saps.ofm.stateless.address import Receivers
 
 PATH = "/v1/pair"
 STATE_PATH = PATH + "/state"
@@ -98,6 +99,9 @@ class Failover:
 
     async def ports(self) -> Ports:
         return await self._call(lambda client: client.ports())
+
+    async def decoded(self, named: Receivers, sender: str | None = None) -> DecodedAddress:
+        return await self._call(lambda client: client.decoded(named, sender))
 
     async def close(self) -> None:
         for client in self._clients:

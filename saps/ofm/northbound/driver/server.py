@@ -24,6 +24,7 @@ from saps.ofm.northbound.openapi import document
 from saps.ofm.northbound.requests import intent_fault
 from saps.ofm.northbound.schema import (
     Changes,
+    DecodedAddress,
     OfmIntent,
     OfmState,
     OfmStats,
@@ -33,6 +34,7 @@ from saps.ofm.northbound.schema import (
     SwitchBudget,
 )
 from saps.ofm.openflow.errors import ChannelError
+from saps.ofm.stateless.address import Receivers, parse
 from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
 from saps.version import __version__
@@ -68,6 +70,7 @@ class Asked(Protocol):
     async def stats(self, topic: str) -> OfmStats: ...
     async def ports(self) -> list[PortTraffic]: ...
     def picture(self) -> dict[str, Any]: ...
+    def decoded(self, named: Receivers, sender: str | None) -> DecodedAddress: ...
 
 
 class OfPair(Protocol):
@@ -123,6 +126,7 @@ class NorthboundServer:
                 web.get("/v1/topology", self._topology),
                 web.get("/v1/budgets", self._budgets),
                 web.get("/v1/ports", self._ports),
+                web.get("/v1/addresses/{address}", self._address),
                 *(
                     []
                     if pair is None
@@ -223,6 +227,14 @@ class NorthboundServer:
 
     async def _ports(self, _request: web.Request) -> web.Response:
         return _answer(await self._asked.ports())
+
+    async def _address(self, request: web.Request) -> web.Response:
+        try:
+            return _answer(self._asked.decoded(parse(request.match_info["address"]), request.query.get("from")))
+        except ValueError as error:
+            raise ProblemError(400, "Bad request", str(error)) from None
+        except LookupError as error:
+            raise ProblemError(404, "Not found", str(error)) from None
 
     def _intent(self, body: bytes) -> Intent:
         """Return an intent that can be planned. Raises `ProblemError` for any other body."""
