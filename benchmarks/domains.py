@@ -32,7 +32,7 @@ PAGE = Path("docs/ofm.md")
 TOPIC = "alert/fire"
 PAYLOAD = 1200
 """Bytes: one packet, larger than anything else that crosses the way."""
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds a message may take, and a tree until it is used."""
 
 
@@ -91,7 +91,7 @@ class Scene:
         }
         with domains.labs[home[0]].host(home[1]).inside():
             self._publisher = stack.enter_context(connected(MQTT))
-        self._publisher.settimeout(PATIENCE)
+        self._publisher.settimeout(TIMEOUT)
         self._number = 0
 
     def _attached(self, place: str, host: str) -> socket.socket:
@@ -108,7 +108,7 @@ class Scene:
             for each in self.subscribers.values():
                 each.read()
         self._number += count
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while any(not each.got or each.got[-1] < self._number - 1 for each in self.subscribers.values()):
             if time.monotonic() > deadline:
                 raise LabError("a message has not arrived")
@@ -120,7 +120,7 @@ class Scene:
 
     def along_trees(self, wanted: dict[str, bool]) -> None:
         """Publishes until it is as wanted, by domain: along a tree, or not. Raises `LabError`."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             before = self._datagrams()
             self.publish(5, 50)

@@ -24,8 +24,8 @@ import msgspec
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
 from benchmarks.processes import free_port
 
-PATIENCE = 120.0
-"""Seconds to wait for anything that must come: the end of hope, no requirement."""
+TIMEOUT = 120.0
+"""Seconds to wait for anything that must come."""
 ACKNOWLEDGEMENTS = (1, 300)
 """How many a broker gets out before it is killed, drawn at random."""
 AWAY = 0.02
@@ -75,7 +75,7 @@ class Process:
         """A new life. Returns when it is ready; raises `RuntimeError` if it ends first."""
         self._process = await asyncio.create_subprocess_exec(*self._command, stdout=asyncio.subprocess.PIPE)
         assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), PATIENCE)
+        line = await asyncio.wait_for(self._process.stdout.readline(), TIMEOUT)
         if not line.startswith(b"ready"):
             raise RuntimeError(f"the broker ended with status {await self._process.wait()}")
 
@@ -98,7 +98,7 @@ async def run(kills: int, seed: int, sync: str, folder: Path, url: str = "") -> 
     try:
         async with _living(subscribers):
             for subscriber in subscribers:
-                await asyncio.wait_for(subscriber.subscribed.wait(), PATIENCE)
+                await asyncio.wait_for(subscriber.subscribed.wait(), TIMEOUT)
             async with _living(publishers), _restless(subscribers[-1], rng):
                 for _ in range(kills):
                     await _more(publishers, rng.randint(*ACKNOWLEDGEMENTS))
@@ -145,7 +145,7 @@ async def _restless(subscriber: Subscriber, rng: random.Random) -> AsyncIterator
 async def _until(condition: object, clients: Sequence[DurableClient]) -> None:
     """Wait for a condition that changes as something comes for one of the clients."""
     assert callable(condition)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():
             waiting = [asyncio.create_task(client.changed.wait()) for client in clients]
             await asyncio.wait(waiting, timeout=0.1, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,7 @@ from benchmarks.client import connected, read_exactly, subscribed
 from lab.lab import Lab
 from lab.programs import MQTT
 
-PATIENCE = 180.0
+TIMEOUT = 180.0
 """Seconds a publication may take to arrive everywhere."""
 
 
@@ -44,7 +44,7 @@ class Crowd:
                 with self._lab.host(host).inside():
                     for _ in range(count):
                         subscriber = stack.enter_context(subscribed(MQTT, self.topic, 0))
-                        subscriber.settimeout(PATIENCE)
+                        subscriber.settimeout(TIMEOUT)
                         self._subscribers.append(subscriber)
             self._stack = stack.pop_all()
         return self

@@ -31,7 +31,7 @@ ALERT, BULK = "alert/fire", "bulk/cameras"
 PIECE = 4096
 """Bytes of a bulk message: more than fits into a datagram."""
 ALERT_BYTES = 200
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds an alert may take."""
 FULL = 1 << 18
 """Bytes of bulk that have come through the link before it is taken for full."""
@@ -61,8 +61,8 @@ class Scene:
             self._alerted = stack.enter_context(subscribed(MQTT, ALERT, 0))
             self._sink = stack.enter_context(subscribed(MQTT, BULK, 0))
         self._sink.setblocking(False)
-        self._alerted.settimeout(PATIENCE)
-        self._bulk.settimeout(PATIENCE)
+        self._alerted.settimeout(TIMEOUT)
+        self._bulk.settimeout(TIMEOUT)
         self._over = threading.Event()
         self._serial = 0
         self.published = 0
@@ -82,7 +82,7 @@ class Scene:
     def begin(self, ahead: int = 0) -> None:
         """Fill the link, and keep it full. Returns when it is, and at least `ahead` bytes wait."""
         threading.Thread(target=self._publish_bulk, daemon=True).start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while self.look() < FULL or self.published - self.arrived < ahead:
             if time.monotonic() > deadline:
                 raise LabError("the bulk traffic does not come through")
@@ -130,7 +130,7 @@ def scene(bits: int, *, priority: bool, ofm: bool = False, name: str | None = No
 
 def _until_by_tree(made: Scene) -> None:
     """Returns once alerts leave as datagrams: the broker hears its loopback packet."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         before = made.lab.counters()
         made.alert()

@@ -36,7 +36,7 @@ PLOT = "overlay-faults.svg"
 
 UPKEEP_FREE = frozenset({"Publish"})
 """Kinds of frames that are not maintenance."""
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Virtual seconds after which a message that has not arrived is counted as not delivered."""
 PERIOD = 1.0
 """Virtual seconds between two publications to a topic."""
@@ -245,7 +245,7 @@ class Mesh:
                 self.simulation.at(moment, partial(self._publish, topic, second))
             self.simulation.run(PERIOD)
             self._collect()
-            self._close(self.simulation.now - PATIENCE)
+            self._close(self.simulation.now - TIMEOUT)
             self._report(self._phase, self.simulation.now)
         return (self._upkeep() - before) / len(self.living) / (self.simulation.now - start)
 
@@ -273,7 +273,7 @@ class Mesh:
 
     def finish(self) -> None:
         """Wait for the last messages."""
-        self.simulation.run(PATIENCE)
+        self.simulation.run(TIMEOUT)
         self._collect()
         self._close(math.inf)
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 VERSIONS = Path("/usr/lib/postgresql")
 USERS = ("postgres", "nobody")
 """Who may run the server, if this process is root, whom it refuses."""
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 def programs() -> Path | None:
@@ -90,7 +90,7 @@ class PostgresServer:
         words = [str(self._programs / "postgres"), "-D", str(self._home / "data"), *given]
         if shutil.which("setpriv"):  # it ends with this process
             words = ["setpriv", "--pdeathsig", "QUIT", "--", *words]
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not self._started(words):
             if time.monotonic() > end:
                 raise RuntimeError((self._home / "log").read_text())
@@ -121,7 +121,7 @@ class PostgresServer:
                 with suppress(ProcessLookupError):  # it has ended by itself
                     os.kill(backend, number)
         process.send_signal(number)
-        process.wait(PATIENCE)
+        process.wait(TIMEOUT)
 
     def sql(self, text: str, *values: object, url: str = "") -> list[tuple[Any, ...]]:
         """The rows of a statement. `url`: of a part of the database."""

@@ -98,15 +98,15 @@ class Place:
             process.kill()
             process.wait()
 
-    def wait_until(self, ready: Callable[[], bool], patience: float = START_TIMEOUT) -> None:
+    def wait_until(self, ready: Callable[[], bool], timeout: float = START_TIMEOUT) -> None:
         """Poll `ready` until it holds. Raises StartError if a process ends first, or after so many seconds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not ready():
             for process, log in zip(self._processes, self._logs, strict=True):
                 if process.poll() is not None:
                     raise StartError(f"ended with status {process.returncode}: {_tail(log)}")
             if time.monotonic() > deadline:
-                raise StartError(f"not ready after {patience:.0f} s: {_tail(self._logs[-1])}")
+                raise StartError(f"not ready after {timeout:.0f} s: {_tail(self._logs[-1])}")
             time.sleep(0.02)
 
 

@@ -39,7 +39,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 RATE = 200
 """Messages a second."""
 TOPIC = "steady/ward1"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 GLANCE = 0.5
 """Seconds a controller has to say what it is."""
 
@@ -95,7 +95,7 @@ class Traffic:
     def lost(self, first: int, end: int) -> int:
         """How many of the messages `first` to `end` did not arrive, at all subscribers together: once later ones
         have."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while any(max(got, default=0) < end + RATE // 2 for got in self._got.values()):
             if time.monotonic() > deadline:
                 raise LabError("a subscriber gets nothing any more")
@@ -129,7 +129,7 @@ class Scene:
 
     def master(self) -> str:
         """The name of the master, once the other one knows all that it knows, and has the switches."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             states = self.states()
             posts = [state.post if state else None for state in states]
@@ -144,7 +144,7 @@ class Scene:
     def until_master(self, name: str) -> None:
         """Returns once this one is master."""
         url = self.mesh.northbounds[CONTROLLERS.index(name)]
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while (state := asyncio.run(self._state(url))) is None or state.post is not Post.MASTER:
             if time.monotonic() > deadline:
                 raise LabError(f"{name} does not take over")
@@ -171,7 +171,7 @@ def take_over(scene: Scene, traffic: Traffic, number: int, sent: signal.Signals)
         if sent is signal.SIGSTOP:
             program.signal(signal.SIGCONT)
         else:
-            program.end(time.monotonic() + PATIENCE)
+            program.end(time.monotonic() + TIMEOUT)
             scene.mesh.restart_controller(name)
         scene.mesh.release([topic])
     return result

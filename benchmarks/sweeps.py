@@ -30,7 +30,7 @@ SPARK = Path(pyspark.__file__).parent
 LINES = [line for line in study.rows() if line.table.number == "I"]
 REPETITIONS = 8
 SEED = 1
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds for Spark's programs to start."""
 
 
@@ -82,7 +82,7 @@ def _daemon(log: Path, name: str, *options: str) -> Iterator[Path]:
 
 
 def _told(log: Path, pattern: str) -> str:
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + TIMEOUT
     while time.monotonic() < give_up:
         if (found := re.search(pattern, log.read_text(errors="replace"))) is not None:
             return found[1]

@@ -77,13 +77,13 @@ class Commands:
         self.run("ip", *where, "-batch", "-", text="".join(f"{line}\n" for line in lines))
 
 
-def wait_until(condition: Callable[[], bool], what: str, patience: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 10.0) -> None:
     """Wait until `condition` holds. It is polled every 5 ms, because the kernel notifies nobody.
 
-    Raises `LabError`, naming `what`, after `patience` seconds."""
-    deadline = time.monotonic() + patience
+    Raises `LabError`, naming `what`, after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while not condition():
         checkpoint()
         if time.monotonic() > deadline:
-            raise LabError(f"waited {patience:g} s for {what}")
+            raise LabError(f"waited {timeout:g} s for {what}")
         time.sleep(0.005)

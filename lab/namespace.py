@@ -153,10 +153,10 @@ def processes(names: Sequence[str]) -> set[int]:
     return pids
 
 
-def end_processes(names: Sequence[str], number: signal.Signals, patience: float) -> None:
+def end_processes(names: Sequence[str], number: signal.Signals, timeout: float) -> None:
     """Send a signal to all processes in these namespaces, in rounds until none is left.
 
-    The next round finds processes that were just starting. Gives up after a round that takes more than `patience`
+    The next round finds processes that were just starting. Gives up after a round that takes more than `timeout`
     seconds."""
     while pids := processes(names):
         handles = []
@@ -164,19 +164,19 @@ def end_processes(names: Sequence[str], number: signal.Signals, patience: float)
             with suppress(ProcessLookupError):
                 handles.append(os.pidfd_open(pid))
                 signal.pidfd_send_signal(handles[-1], number)
-        ended = _all_ended(handles, patience)
+        ended = _all_ended(handles, timeout)
         for handle in handles:
             os.close(handle)
         if not ended:
             return
 
 
-def _all_ended(handles: Sequence[int], patience: float) -> bool:
-    """Wait at most `patience` seconds for the processes behind these descriptors; return whether all have ended."""
+def _all_ended(handles: Sequence[int], timeout: float) -> bool:
+    """Wait at most `timeout` seconds for the processes behind these descriptors; return whether all have ended."""
     poll = select.poll()
     for handle in handles:
         poll.register(handle, select.POLLIN)
-    waiting, deadline = set(handles), time.monotonic() + patience
+    waiting, deadline = set(handles), time.monotonic() + timeout
     while waiting and (left := deadline - time.monotonic()) > 0:
         for handle, _ in poll.poll(left * 1000):
             poll.unregister(handle)

@@ -192,30 +192,30 @@ class Mesh:
         """Return a text for each program that has ended by itself."""
         return [f"{name} ended: {program.words}" for name, program in self.programs.items() if not program.running]
 
-    def exploit(self, topics: Iterable[str], patience: float = TIMEOUT) -> None:
+    def exploit(self, topics: Iterable[str], timeout: float = TIMEOUT) -> None:
         """Have OFGate use OFM for these topics, and wait until their trees are constructed. Raises `LabError`."""
         wanted = set(topics)
         for topic in sorted(wanted):
             self.order(f"exploit {topic}")
-        self.until(lambda status: _with_status(status, "constructed") >= wanted, "trees", patience)
+        self.until(lambda status: _with_status(status, "constructed") >= wanted, "trees", timeout)
 
-    def release(self, topics: Iterable[str], patience: float = TIMEOUT) -> None:
+    def release(self, topics: Iterable[str], timeout: float = TIMEOUT) -> None:
         """Have OFGate give these topics back to ALM, and wait until their trees are gone. Raises `LabError`."""
         unwanted = set(topics)
         for topic in sorted(unwanted):
             self.order(f"release {topic}")
-        self.until(lambda status: not {each["topic"] for each in status["topics"]} & unwanted, "no trees", patience)
+        self.until(lambda status: not {each["topic"] for each in status["topics"]} & unwanted, "no trees", timeout)
 
     def order(self, order: str) -> Any:
         """Give OFGate an order (`saps ofgate`), and return its answer. Raises `LabError`."""
         return self.programs["ofgate"].ask(order)
 
-    def until(self, true: Callable[[Any], bool], what: str, patience: float = TIMEOUT) -> None:
-        """Wait until OFGate's status satisfies `true`. Raises `LabError`, naming `what`, after `patience` seconds."""
-        deadline = time.monotonic() + patience
+    def until(self, true: Callable[[Any], bool], what: str, timeout: float = TIMEOUT) -> None:
+        """Wait until OFGate's status satisfies `true`. Raises `LabError`, naming `what`, after `timeout` seconds."""
+        deadline = time.monotonic() + timeout
         while not true(status := self.order("status")):
             if time.monotonic() > deadline:
-                raise LabError(f"no {what} after {patience:.0f} s: {status}")
+                raise LabError(f"no {what} after {timeout:.0f} s: {status}")
             time.sleep(0.05)
 
     def stop(self) -> None:

@@ -5,7 +5,7 @@
     python -m scripts.fuzz all --seconds 300 --keep 40
 
 Looks for bytes that break a target: an exception, a limit that does not hold, somebody else who notices, or an input
-that takes longer than the target's patience. Such an input is written to `tests/fuzzing/crashers`, where every run of
+that takes longer than the target's timeout. Such an input is written to `tests/fuzzing/crashers`, where every run of
 the tests tries it, and the exit status is not 0. With Atheris (`pip install atheris`) what is tried next depends on the
 code that was reached; without, inputs are changed blindly. The corpus grows in `--corpus`, begins with the target's
 seeds and what the tests keep; `--keep` has the tests keep the few inputs of it that reach the most lines.
@@ -62,7 +62,7 @@ class Fuzzing:
             self._target.run(data)
             took = time.process_time() - before
             self.slowest = max(self.slowest, took)
-            assert took <= self._target.patience, f"{took:.3f} s for {len(data)} bytes"
+            assert took <= self._target.timeout, f"{took:.3f} s for {len(data)} bytes"
         except BaseException:
             self._crashers.mkdir(exist_ok=True)
             path = self._crashers / f"{self._target.name}-{hashlib.sha256(data).hexdigest()[:12]}"

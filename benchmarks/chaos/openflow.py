@@ -29,8 +29,8 @@ DOOR = 8282
 """Port of OFGate, for the job's decisions."""
 COUNTING = 1
 """Seconds of the brokers' counting intervals, for the job."""
-PATIENCE = 120.0
-"""Seconds to wait for the trees: the end of hope, no requirement."""
+TIMEOUT = 120.0
+"""Seconds to wait for the trees."""
 
 
 class OpenFlow:
@@ -85,7 +85,7 @@ class OpenFlow:
     async def restart(self, kind: Kind, seconds: float) -> None:
         """`kill -9` of one of the programs, and a new one after so many seconds. Raises `LabError`."""
         self._programs[kind].signal(signal.SIGKILL)
-        await asyncio.to_thread(self._programs[kind].end, time.monotonic() + PATIENCE)
+        await asyncio.to_thread(self._programs[kind].end, time.monotonic() + TIMEOUT)
         await asyncio.sleep(seconds)
         await self._run(kind)
 
@@ -134,10 +134,10 @@ class OpenFlow:
         return self._folder / "counts"
 
     def _until(self, true: Callable[[Any], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not true(status := self._programs[Kind.OFGATE].ask("status")):
             if time.monotonic() > deadline:
-                raise LabError(f"not all trees are there after {PATIENCE:.0f} s: {status}")
+                raise LabError(f"not all trees are there after {TIMEOUT:.0f} s: {status}")
             time.sleep(0.2)
 
     async def _run(self, kind: Kind) -> None:

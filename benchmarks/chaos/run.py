@@ -21,8 +21,8 @@ from benchmarks.durable_clients import DurableClient
 from examples.smart_city.processes import BrokerError
 from lab import LabError
 
-PATIENCE = 60.0
-"""Seconds to wait for what must come: the end of hope, no requirement."""
+TIMEOUT = 60.0
+"""Seconds to wait for what must come."""
 POLL = 0.05
 ROUND = 10
 """Messages of each stream that must all arrive everywhere before the mesh counts as recovered."""
@@ -226,7 +226,7 @@ class Run:
     async def _last_gap(self, struck: float) -> float | None:
         """Wait until the newest `ROUND` messages of each stream arrive everywhere. Gives the moment of the publication
         of the last one since `struck` that did not arrive, 0 if all did, and None if there is no end of those."""
-        end = self._clock() + PATIENCE
+        end = self._clock() + TIMEOUT
         while self._clock() < end:
             goals = {stream.name: stream.last + ROUND for stream in self._sure}
             if not await self._reached(goals, end):
@@ -259,8 +259,8 @@ class Run:
         """Wait until all that is owed has come."""
         goals = {stream.name: stream.last for stream in self._sure}
         with contextlib.suppress(TimeoutError):
-            await _until(lambda: all(p.finished for p in self._publishers), PATIENCE)
-            await _until(lambda: self.recorder.complete(goals), PATIENCE / 4)
+            await _until(lambda: all(p.finished for p in self._publishers), TIMEOUT)
+            await _until(lambda: self.recorder.complete(goals), TIMEOUT / 4)
             return True
         return False
 
@@ -301,9 +301,9 @@ async def _tasks(tasks: Sequence[asyncio.Task[None]]) -> AsyncIterator[None]:
             raise result
 
 
-async def _until(condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+async def _until(condition: Callable[[], bool], seconds: float = TIMEOUT) -> None:
     """Wait for it. Raises `TimeoutError`."""
-    end = time.monotonic() + patience
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError

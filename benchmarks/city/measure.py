@@ -18,7 +18,7 @@ from benchmarks.probes import family
 from benchmarks.processes import Place, StartError, pinned
 from benchmarks.runs import GeneratorError, answered, processors
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds beyond those measured until the generator is stopped."""
 
 
@@ -56,4 +56,4 @@ def generate(orders: str, seconds: float, cpus: set[int] | None) -> Result:
     """Run the generator on `cpus`. Raises GeneratorError, BuildError."""
     command = [str(program("generator"))]
     with pinned(cpus):
-        return msgspec.json.decode(answered(command, orders.encode(), seconds + PATIENCE), type=Result)
+        return msgspec.json.decode(answered(command, orders.encode(), seconds + TIMEOUT), type=Result)

@@ -30,7 +30,7 @@ from saps.ofm.northbound.driver.client import Client, UnreachableError
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 
 MEMBERS = 4
-PATIENCE = 900.0
+TIMEOUT = 900.0
 
 
 class Figures(msgspec.Struct):
@@ -127,7 +127,7 @@ async def build(programs: Programs, client: Client, members: dict[str, list[int]
 
 async def constructed(client: Client, trees: int, seen: Callable[[list[OfmState]], None] = lambda states: None) -> None:
     """Returns when all are."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 states = await client.list()
@@ -193,7 +193,7 @@ async def failure(programs: Programs, client: Client, figures: Figures, most: in
 
     asking = asyncio.ensure_future(ask())
     mended: set[str] = set()
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         async for state in watching:
             now = time.perf_counter()
             if state.topic in hit and state.status is not Status.CONSTRUCTED:

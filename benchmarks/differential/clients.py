@@ -14,7 +14,7 @@ from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import MqttError
 from saps.frontend.mqtt.codec.wire import Framer, fixed_header
 
-PATIENCE = 1.0
+TIMEOUT = 1.0
 """Seconds in which a broker answers PINGREQ if it has understood where the packet before it ends."""
 ROUNDS = 3
 """PINGREQ and PINGRESP of every client after a step: as many as QoS 2 has packets to answer."""
@@ -80,7 +80,7 @@ class Client:
         with contextlib.suppress(OSError):
             self._writer.write(PING)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await self._pongs.get()
         except TimeoutError:
             self.events.append(("waits",))

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.switchover.load import MQTT
-from benchmarks.switchover.programs import PATIENCE, Program, ProgramError
+from benchmarks.switchover.programs import TIMEOUT, Program, ProgramError
 from lab import MANAGEMENT_GATE, Lab
 
 CONTROLLER = ("127.0.0.1", 6653)
@@ -193,11 +193,11 @@ class City:
         gate = next(gate for gate in self.gates.values() if gate.alive)
         return next((found for found in gate.ask("brokers") if found["broker"] == host), {})
 
-    def until(self, true: Callable[[], bool], what: str, patience: float = PATIENCE) -> float:
+    def until(self, true: Callable[[], bool], what: str, timeout: float = TIMEOUT) -> float:
         """Wait until it is true. Returns the seconds that took. Raises `ProgramError`, with what was waited for."""
         began = time.monotonic()
         while not true():
-            if time.monotonic() - began > patience:
-                raise ProgramError(f"waited {patience:.0f} s in vain until {what}")
+            if time.monotonic() - began > timeout:
+                raise ProgramError(f"waited {timeout:.0f} s in vain until {what}")
             time.sleep(0.02)
         return time.monotonic() - began

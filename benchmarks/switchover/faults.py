@@ -13,7 +13,7 @@ import msgspec
 from benchmarks.switchover.city import TOPICS, City
 from benchmarks.switchover.clients import Publisher
 from benchmarks.switchover.load import Load
-from benchmarks.switchover.programs import PATIENCE
+from benchmarks.switchover.programs import TIMEOUT
 from benchmarks.switchover.record import Tally
 from lab import Link
 from saps.ofm.flows.plan import COOKIE
@@ -151,13 +151,13 @@ class Watch:
 
     def until_served(self, topic: str) -> None:
         """Return when OFGate says that the tree is there, and all publications leave by it and arrive."""
-        patience, steady = time.monotonic() + PATIENCE, 0
+        timeout, steady = time.monotonic() + TIMEOUT, 0
         while steady < 5:
             before = self._next()
             good = before is not None and self._samples[-1].only_tree(before) and self._load.flowing(self._publisher)
             steady = steady + 1 if good and self._city.topic(topic)["status"] == "constructed" else 0
-            if time.monotonic() > patience:
-                raise TimeoutError(f"after {PATIENCE:.0f} s {topic} is {self._city.topic(topic)}, {self._samples[-3:]}")
+            if time.monotonic() > timeout:
+                raise TimeoutError(f"after {TIMEOUT:.0f} s {topic} is {self._city.topic(topic)}, {self._samples[-3:]}")
 
     @property
     def by_alm(self) -> int:

@@ -16,8 +16,8 @@ import msgspec
 from lab.namespace import Namespace
 
 SAPS = str(Path(sys.executable).parent / "saps")
-PATIENCE = 180.0
-"""Seconds a process may take for its ready line, an answer or its end: no requirement, only the end of hope."""
+TIMEOUT = 180.0
+"""Seconds a process may take for its ready line, an answer or its end."""
 
 
 class ProgramError(Exception):
@@ -76,7 +76,7 @@ class Program:
 
     def _over(self) -> int:
         try:
-            status = self.process.wait(PATIENCE)
+            status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             raise self._error("does not end") from None
         self._reader.join()
@@ -90,9 +90,9 @@ class Program:
 
     def _line(self) -> str:
         try:
-            line = self._lines.get(timeout=PATIENCE)
+            line = self._lines.get(timeout=TIMEOUT)
         except queue.Empty:
-            raise self._error(f"says nothing for {PATIENCE:.0f} s") from None
+            raise self._error(f"says nothing for {TIMEOUT:.0f} s") from None
         if line is None:
             raise self._error("has ended")
         return line

@@ -17,11 +17,11 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from examples.common.mesh import Address
-from examples.common.program import PATIENCE, dismiss
+from examples.common.program import TIMEOUT, dismiss
 
 T = TypeVar("T")
 
-TIMEOUT = 15.0
+ANSWER_TIMEOUT = 15.0
 """Seconds a broker may take to answer a CONNECT, SUBSCRIBE or acknowledged PUBLISH."""
 NO_DELAY = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
@@ -44,7 +44,7 @@ async def connected(name: str, at: Address, will: Will | None = None) -> AsyncIt
         identifier=name,
         protocol=ProtocolVersion.V5,
         will=will,
-        timeout=TIMEOUT,
+        timeout=ANSWER_TIMEOUT,
         socket_options=NO_DELAY,
     )
     async with client:
@@ -101,7 +101,7 @@ async def while_listening(client: Client, hear: Callable[[Message], None], work:
 
 async def at_any_broker(name: str, brokers: Sequence[Address], work: Callable[[Client], Awaitable[None]]) -> None:
     """Do the work at the first of the brokers; when the connection breaks begin it again at the next one, as a device
-    does that has a list of brokers. Raises `MqttError` if none has taken it for `PATIENCE` seconds."""
+    does that has a list of brokers. Raises `MqttError` if none has taken it for `TIMEOUT` seconds."""
     since = time.monotonic()
     for at in cycle(brokers):
         try:
@@ -110,6 +110,6 @@ async def at_any_broker(name: str, brokers: Sequence[Address], work: Callable[[C
                 await work(client)
                 return
         except MqttError:
-            if time.monotonic() - since > PATIENCE:
+            if time.monotonic() - since > TIMEOUT:
                 raise
             await asyncio.sleep(AGAIN)

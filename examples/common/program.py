@@ -30,7 +30,7 @@ LINE_INTERVAL = 2.0
 """Seconds between two status lines."""
 LOOK = 0.01
 """Seconds between two looks at what is waited for."""
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds for whatever must come, on a machine that is busy."""
 AGAIN = 1.0
 """Seconds after which a task that has not ended is cancelled again."""
@@ -103,7 +103,7 @@ class Program:
         return self.curtain.is_set()
 
     async def settled(self, true: Callable[[], bool]) -> bool:
-        """Wait until it is true, for `PATIENCE` seconds at most, and not any more when something has failed."""
+        """Wait until it is true, for `TIMEOUT` seconds at most, and not any more when something has failed."""
         await settled(lambda: true() or bool(self.troubles))
         return true()
 
@@ -202,10 +202,10 @@ async def dismiss(tasks: Collection[asyncio.Task[None]]) -> list[BaseException |
     return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def settled(true: Callable[[], bool], patience: float = PATIENCE) -> bool:
-    """Wait until it is true; False if it is not after `patience` seconds."""
+async def settled(true: Callable[[], bool], seconds: float = TIMEOUT) -> bool:
+    """Wait until it is true; False if it is not after so many `seconds`."""
     since = time.monotonic()
-    while not (found := true()) and time.monotonic() - since < patience:  # noqa: ASYNC110  # the state of many things
+    while not (found := true()) and time.monotonic() - since < seconds:  # noqa: ASYNC110  # the state of many things
         await asyncio.sleep(LOOK)
     return found
 

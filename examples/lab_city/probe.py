@@ -36,7 +36,7 @@ PAYLOAD = 1200
 """Bytes of a probe: one packet."""
 PROBES = 5
 """For each topic."""
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds a probe may take to arrive, and a publisher until it uses the tree."""
 
 
@@ -115,7 +115,7 @@ class Prober:
 
     async def _warm_up(self, host: str, topic: str, subscribers: int) -> None:
         """Until the probes go as they will: with OFM, as one datagram that comes back."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 before = self._mesh.lab.counters()
                 await self._publish(host, topic, subscribers)
@@ -128,7 +128,7 @@ class Prober:
 
     async def _publish(self, host: str, topic: str, subscribers: int) -> None:
         await self._publishers[host].publish(topic, bytes(PAYLOAD))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             for _ in range(subscribers):
                 assert await self._arrivals.get() == topic
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import aiohttp
 
 from examples.common.mesh import Mesh
-from examples.common.program import PATIENCE, Crew, Program, arguments, carry_out
+from examples.common.program import TIMEOUT, Crew, Program, arguments, carry_out
 from examples.parking.check import faults, signs
 from examples.parking.desk import Driver, Sign, Worker
 from examples.parking.ledger import Ledger, found
@@ -129,10 +129,10 @@ class Desk:
     async def _wrong_signs(self) -> list[str]:
         """What the living brokers say of the signs, when it is right or a while has passed."""
         living = [self.mesh.webs[name] for name in self.mesh.names if self.mesh.alive(name)]
-        patience = time.monotonic() + PATIENCE
+        timeout = time.monotonic() + TIMEOUT
         while not self.program.troubles:
             wrong = list(signs(self.ledger.taken(), await retained(living, PARKS)))
-            if not wrong or time.monotonic() > patience:
+            if not wrong or time.monotonic() > timeout:
                 return wrong
         return []
 

@@ -56,7 +56,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[Run, Loop | None]:
     brokers = plan_brokers(arguments.brokers, CLUSTERS)
     scene, crowd = smart_city(brokers, random.Random(arguments.seed), PACE), stadium(brokers)
     scene = replace(scene, subscribers=(*scene.subscribers, *crowd.signs))
-    loop = Loop(crowd, brokers, arguments.decider or decider_here(), arguments.patience, arguments.stay)
+    loop = Loop(crowd, brokers, arguments.decider or decider_here(), arguments.timeout, arguments.stay)
     return Run(scene, arguments.seconds, arguments.seed, open_end=True, beside=loop), loop
 
 
@@ -118,7 +118,7 @@ def _arguments() -> argparse.Namespace:
         "--decider", choices=("spark", "small"), help="who decides about trees (default: Spark where Java is there)"
     )
     parser.add_argument(
-        "--patience", type=positive, default=120.0, help="seconds for each step of the loop (default: 120)"
+        "--timeout", type=positive, default=120.0, help="seconds for each step of the loop (default: 120)"
     )
     parser.add_argument(
         "--stay",

@@ -16,7 +16,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from examples.common.clients import NO_DELAY, TIMEOUT, while_listening
+from examples.common.clients import ANSWER_TIMEOUT, NO_DELAY, while_listening
 from examples.smart_city.readings import Payload, Reading, decode, encode
 from examples.smart_city.recorder import Recorder
 from examples.smart_city.scene import Protocol, Publisher, Qos, Subscriber, group_of, readings_of
@@ -97,7 +97,7 @@ async def _client(device: Publisher | Subscriber, stage: Stage) -> AsyncIterator
         port,
         identifier=f"{device.name}-{stage.run_id}",
         protocol=PROTOCOLS[device.protocol],
-        timeout=TIMEOUT,
+        timeout=ANSWER_TIMEOUT,
         socket_options=NO_DELAY,
     )
     try:

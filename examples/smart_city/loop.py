@@ -97,9 +97,9 @@ class Loop:
     """Programs, observation and the acts. (A `run.Beside`.)"""
 
     def __init__(
-        self, crowd: Crowd, brokers: tuple[Broker, ...], decider: Decider, patience: float, stay: float = STAY
+        self, crowd: Crowd, brokers: tuple[Broker, ...], decider: Decider, timeout: float, stay: float = STAY
     ) -> None:
-        """`patience`: seconds for what must come; `stay`: seconds that the topic stays on its tree."""
+        """`timeout`: seconds for what must come; `stay`: seconds that the topic stays on its tree."""
         self.crowd = crowd
         self.facts = Facts(decider, crowd.topic, INTERVAL[decider])
         self.act = "the switches and the job start"
@@ -115,7 +115,7 @@ class Loop:
         """What the brokers count."""
         self.page = self._programs.page
         """Address of the operator's page."""
-        self._patience = patience
+        self._timeout = timeout
         self._stay = stay
         self._job: asyncio.Task[None] | None = None
         self._decided: Decisions | None = None
@@ -263,13 +263,13 @@ class Loop:
 
     async def _until(self, who: str, what: str, true: Callable[[], bool]) -> None:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 while not true():
                     self._looked.clear()
                     await self._looked.wait()
         except TimeoutError:
             words = [f"{each.label}: {each.errors.splitlines()[-1]}" for each in self.processes if each.errors]
-            slow = f"{who} was slow: {what} did not come within {self._patience:g} s"
+            slow = f"{who} was slow: {what} did not come within {self._timeout:g} s"
             raise LoopError("\n    ".join([slow, *words])) from None
 
 

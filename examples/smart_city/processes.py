@@ -92,8 +92,8 @@ class BrokerProcess:
         """Its last lines on standard error."""
         return "\n".join(self._errors)
 
-    async def start(self, patience: float = START_TIMEOUT) -> None:
-        """Start it and wait `patience` seconds for its ready line. BrokerError if not; it is gone then."""
+    async def start(self, seconds: float = START_TIMEOUT) -> None:
+        """Start it and wait so many `seconds` for its ready line. BrokerError if not; it is gone then."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *_dies_with_parent(self.command),
@@ -113,9 +113,9 @@ class BrokerProcess:
             asyncio.create_task(self._read_errors(self._process.stderr)),
         ]
         try:
-            await self._wait_ready(patience)
+            await self._wait_ready(seconds)
         except BaseException:
-            await self.stop(patience=0)
+            await self.stop(seconds=0)
             raise
 
     async def ended_unasked(self) -> BrokerError:
@@ -127,16 +127,16 @@ class BrokerProcess:
             await asyncio.get_running_loop().create_future()
         return BrokerError(self._report(f"ended during the run, {_ending(self._process.returncode)}"))
 
-    async def stop(self, patience: float = STOP_TIMEOUT) -> int | None:
-        """End it by SIGTERM, after `patience` seconds by SIGKILL. The exit status; None if never started."""
+    async def stop(self, seconds: float = STOP_TIMEOUT) -> int | None:
+        """End it by SIGTERM, after so many `seconds` by SIGKILL. The exit status; None if never started."""
         self._stopping = True
         if self._process is None:
             return None
         try:
-            if patience > 0:
+            if seconds > 0:
                 self.signal(signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(patience):
+                    async with asyncio.timeout(seconds):
                         await self._process.wait()
         finally:
             self.signal(signal.SIGKILL)
@@ -151,18 +151,18 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
-    async def _wait_ready(self, patience: float) -> None:
+    async def _wait_ready(self, seconds: float) -> None:
         assert self._process is not None
         waits = [asyncio.create_task(self._ready.wait()), asyncio.create_task(self._process.wait())]
         try:
-            await asyncio.wait(waits, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
         if self._ready.is_set():
             return
         if self.running:
-            raise BrokerError(self._report(f"was not ready after {patience:g} s"))
+            raise BrokerError(self._report(f"was not ready after {seconds:g} s"))
         await asyncio.gather(*self._readers)
         raise BrokerError(self._report(f"did not start, {_ending(self._process.returncode)}"))
 
@@ -182,12 +182,12 @@ class BrokerProcess:
             self._errors.append(line.decode(errors="replace").rstrip())
 
 
-async def stop_all(processes: Sequence[BrokerProcess], patience: float = STOP_TIMEOUT) -> list[str]:
-    """End all within `patience` seconds, one after another: a mesh hands over fastest if not everybody leaves at once.
+async def stop_all(processes: Sequence[BrokerProcess], seconds: float = STOP_TIMEOUT) -> list[str]:
+    """End all within so many `seconds`, one after another: a mesh hands over fastest if not everybody leaves at once.
 
     Gives a line for each that had been ready and did not end with exit status 0.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + seconds
     running = [process for process in processes if process.running]
     begun = [process for process in running if process.ready_line]
     try:

@@ -17,7 +17,7 @@ from aiomqtt import Client, Message
 
 from examples.common.clients import connected, publish, read, while_listening
 from examples.common.mesh import Address
-from examples.common.program import PATIENCE, Program, settled
+from examples.common.program import TIMEOUT, Program, settled
 from examples.traffic_lights.control import max_pressure, neighbours
 from examples.traffic_lights.street import JUNCTIONS, NORTH_SOUTH, Junction, Lanes, Street
 
@@ -117,7 +117,7 @@ class Controller:
 
     async def _lanes_at(self, step: int) -> dict[Junction, Lanes]:
         around = neighbours(self.junction)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while any(each not in self._heard or self._heard[each].step < step for each in around):
                 self._news.clear()
                 await self._news.wait()

@@ -29,7 +29,7 @@ TOGETHER = 100_000
 """Approximate rows in a file of the inbox. A sound file with at least as many is hard-linked, not copied."""
 AT_ONCE = 2000
 """Most files read in one `Intake.take`. The job works between two calls."""
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds that `--once` waits for a stream that cannot be reached or has sent nothing yet."""
 
 
@@ -48,13 +48,13 @@ class Intake:
     def take_all(self) -> int:
         """Call `take` until the source has nothing more. Returns the number of files with valid rows.
 
-        A source that is not drained is given up after `PATIENCE` seconds without such a file."""
-        total, give_up = 0, time.monotonic() + PATIENCE
+        A source that is not drained is given up after `TIMEOUT` seconds without such a file."""
+        total, give_up = 0, time.monotonic() + TIMEOUT
         while True:
             good = self.take()
             total += good
             if good:
-                give_up = time.monotonic() + PATIENCE
+                give_up = time.monotonic() + TIMEOUT
             if not self._found and (self._source.drained() or time.monotonic() >= give_up):
                 return total
 

@@ -22,7 +22,7 @@ from monitoring.decisions.table import OFM, REVOKE, Table
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Timeout of a request in seconds."""
 
 
@@ -130,7 +130,7 @@ class Sink:
             )
             try:
                 context = self._identity.context() if self._identity is not None else None
-                with urllib.request.urlopen(request, timeout=PATIENCE, context=context):
+                with urllib.request.urlopen(request, timeout=TIMEOUT, context=context):
                     return
             except urllib.error.HTTPError as error:
                 faults.append(f"{url}: {error.code} {error.read(500).decode(errors='replace').strip()}")

@@ -24,7 +24,7 @@ from monitoring.selection.selection import Held
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 """Timeout of a request in seconds."""
 
 
@@ -70,9 +70,7 @@ class Budgets:
 
     def _get(self, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        with urllib.request.urlopen(
-            urllib.request.Request(self._source + path, headers=headers), timeout=PATIENCE
-        ) as f:
+        with urllib.request.urlopen(urllib.request.Request(self._source + path, headers=headers), timeout=TIMEOUT) as f:
             return json.load(f)
 
     def _say(self, error: Exception | None) -> None:

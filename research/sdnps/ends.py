@@ -29,7 +29,7 @@ MOST_DELAYS = 5000
 """Most delays in an answer. Delays of a run as fast as possible are of no use."""
 BUFFER = 256 << 20
 """Bytes of the receive buffer, so large that packets are lost only on the way."""
-PATIENT = 10
+NICENESS = 10
 """Niceness added to a counting process. The buffer can wait; the switches on the same processors cannot."""
 _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 33, 35
 _STAMP = struct.Struct("@qq")
@@ -118,7 +118,7 @@ def main(ip: str, port: int) -> None:
         while line := sys.stdin.readline():
             verb, *words = line.split()
             drain(sock)
-            os.setpriority(os.PRIO_PROCESS, 0, usual if verb == "send" else min(usual + PATIENT, 19))
+            os.setpriority(os.PRIO_PROCESS, 0, usual if verb == "send" else min(usual + NICENESS, 19))
             if verb == "send":
                 answer = send(sock, (words[0], int(words[1])), int(words[2]), float(words[3]), int(words[4]))
             else:

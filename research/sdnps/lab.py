@@ -43,7 +43,7 @@ STEADY_RATE, STEADY_PACKETS = 1000.0, 250
 """Packets a second and number of packets of the measurement of single packets' delays."""
 PORT = 7000
 OPENFLOW, NORTHBOUND = ("127.0.0.1", 6653), "127.0.0.1:8181"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Most seconds to wait for an answer of a node or the controller."""
 FILLER = 0x5F111E4
 """Cookie of the flow entries that only fill the tables."""
@@ -98,7 +98,7 @@ class Node:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Return the answer to the oldest order. Raises `LabError` without an answer in `PATIENCE` seconds."""
+        """Return the answer to the oldest order. Raises `LabError` without an answer in `TIMEOUT` seconds."""
         found: dict[str, Any] = json.loads(self._line())
         return found
 
@@ -107,7 +107,7 @@ class Node:
         assert output is not None
         with selectors.DefaultSelector() as selector:
             selector.register(output, selectors.EVENT_READ)
-            if not selector.select(PATIENCE) or not (line := output.readline()):
+            if not selector.select(TIMEOUT) or not (line := output.readline()):
                 raise LabError("a node of the experiment does not answer")
         return line
 
@@ -226,7 +226,7 @@ def _install(
         return asyncio.run(ask())
     finally:
         program.signal(signal.SIGTERM)
-        program.end(time.monotonic() + PATIENCE)
+        program.end(time.monotonic() + TIMEOUT)
         lab.set_controller(None)
 
 
@@ -238,7 +238,7 @@ async def _tree(
         [nodes[number].address for number in subscribers],
         senders=[nodes[number].address for number in publishers],
     )
-    state = await client.put(request, wait=PATIENCE / 2)
+    state = await client.put(request, wait=TIMEOUT / 2)
     if state.status is not Status.CONSTRUCTED or state.address is None:
         raise LabError(f"the controller does not make the tree of {state.topic}: {state.status}, {state.reason}")
     return OfmAddress.parse(state.address)

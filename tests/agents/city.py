@@ -16,8 +16,8 @@ from saps.config.settings import OverlaySettings
 from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 
 ANY = Address("127.0.0.1", 0)
-PATIENCE = 30.0
-"""Seconds a test waits for what must come: no requirement, only the end of hope."""
+TIMEOUT = 30.0
+"""Seconds a test waits for what must come."""
 
 
 class Switch(asyncio.DatagramProtocol):
@@ -109,7 +109,7 @@ class City:
 
     async def status(self, topic: str, wanted: Status) -> None:
         """Wait until OFGate has brought the topic there."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self._status(topic) != wanted.value:  # noqa: ASYNC110 - OFGate has nobody to tell in a test
                 await asyncio.sleep(0.01)
 
@@ -120,7 +120,7 @@ class City:
     async def copied(self, more: int) -> None:
         """Wait until the switch has copied so many more datagrams."""
         enough = self.switch.copied + more
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.switch.copied < enough:
                 self.switch.news.clear()
                 await self.switch.news.wait()

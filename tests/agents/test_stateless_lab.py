@@ -22,7 +22,7 @@ from lab.programs import CALM, MQTT, Mesh
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600), pytest.mark.xdist_group("processes")]
 
 COUNT = 300
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def counts(mesh: Mesh, broker: str) -> dict[str, int]:
 
 def numbers(sink: socket.socket, size: int, count: int) -> list[int]:
     """Of the messages that come, each of so many bytes."""
-    buffer, deadline = bytearray(), time.monotonic() + PATIENCE
+    buffer, deadline = bytearray(), time.monotonic() + TIMEOUT
     while len(buffer) < count * size and time.monotonic() < deadline:
         if select.select([sink], [], [], 1.0)[0]:
             buffer += sink.recv(1 << 16)

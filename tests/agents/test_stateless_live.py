@@ -21,7 +21,7 @@ from saps.ofm.flows.plan import PLANES
 from saps.ofm.flows.switch_state import split
 from saps.ofm.switch.sockets_io import SoftwareSwitches
 from saps.ofm.switch.topologies import parse
-from tests.agents.city import ANY, PATIENCE
+from tests.agents.city import ANY, TIMEOUT
 from tests.network.meshes import cut
 
 PLACES = ["c1b1", "c2b1", "c3b1", "c4b1"]
@@ -45,7 +45,7 @@ class World:
 
     async def ready(self) -> None:
         """Until each broker knows the bits of all."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not all(map(self._knows, self.brokers)):  # noqa: ASYNC110 - nobody tells a test
                 await asyncio.sleep(0.05)
 
@@ -97,7 +97,7 @@ async def world() -> AsyncIterator[World]:
         gateway = Gateway(settings("gate", Address.parse(brokers[0].ref.address), {}), [f"http://{controller.asked}"])
         await gateway.start()
         stack.push_async_callback(gateway.stop)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await gateway.leads.wait()
         made = World(controller, switches, brokers, gateway)
         await made.ready()
@@ -139,7 +139,7 @@ async def test_topics_leave_by_planes_from_the_first_message_and_a_link_that_fai
         await publish(100, 200)
         world.switches.set_link("s1", "s2", up=True)
         await publish(200, 400)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             received = [sorted(await each) for each in listening]
     assert received == [list(range(1, 400, 20)), list(range(400)), list(range(400))]
     assert world.counted("forged") == [0, 0, 0, 0]

@@ -20,7 +20,7 @@ from saps.frontend.web.mesh.mesh import Mesh
 from saps.ofm.datapath.driver.udp import UdpEndpoint, mac_of
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import Status
-from tests.agents.city import PATIENCE, City, Switch, settings
+from tests.agents.city import TIMEOUT, City, Switch, settings
 from tests.network.meshes import cut
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ async def city(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         gateway = Gateway(settings("gate", request.param, Address.parse(brokers[0].ref.address), ""), ["http://ofc"])
         await gateway.start()
         stack.push_async_callback(gateway.stop)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await gateway.leads.wait()
         yield City(brokers, gateway, switch)
 
@@ -62,7 +62,7 @@ async def test_an_order_before_the_gateway_leads_is_kept_and_carried_out(monkeyp
         await service.start()
         stack.push_async_callback(service.stop)
         await client.subscribe("air/ward1")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await gateway.leads.wait()
         await service.request_handler.carry_out()
         assert gateway.gate.wanted() == {"air/ward1"}
@@ -108,7 +108,7 @@ async def test_a_topic_is_moved_to_the_tree_and_back_under_traffic(city: City, q
             city.gateway.release("air/ward1")
             await city.status("air/ward1", Status.NONE)
         stop.set()
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await asyncio.gather(*tasks)
     assert received == [list(range(sent))] * 3
 
@@ -123,7 +123,7 @@ async def test_a_switch_that_dies_costs_no_message(city: City) -> None:
         await publisher.publish("air/ward1", "0", qos=1)
         await city.gateway.exploit("air/ward1")
         number = 1
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while city.switch.copied < 20:
                 await publisher.publish("air/ward1", str(number), qos=number % 2)
                 number += 1
@@ -131,7 +131,7 @@ async def test_a_switch_that_dies_costs_no_message(city: City) -> None:
         for number in range(number, number + 100):  # noqa: B020
             await publisher.publish("air/ward1", str(number), qos=number % 2)
         got = []
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             async for message in subscriber.messages:
                 assert isinstance(message.payload, bytes)
                 got.append(int(message.payload))
@@ -154,7 +154,7 @@ async def test_what_came_in_since_the_last_turn_is_handed_on_together() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for number in range(100):
             sender.sendto(b"%d" % number, address)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await done.wait()
     endpoint.close()
     assert [raw for turn in turns for raw in turn] == [b"%d" % number for number in range(100)]

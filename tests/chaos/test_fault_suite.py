@@ -21,8 +21,8 @@ from benchmarks.chaos.schedule import VERSIONS, Kind, steps
 pytestmark = pytest.mark.chaos
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 200.0
-"""Seconds to wait for what must come. No requirement; the end of hope."""
+TIMEOUT = 200.0
+"""Seconds to wait for what must come."""
 CALM = {"overlay.suspect_after": "15"}
 """A short pause is not taken for a death, however busy the machine; a broken link shows a death all the same."""
 KINDS = (Kind.PAUSE, Kind.RESTART, Kind.BLACKOUT, Kind.DAMAGE, Kind.GUEST, Kind.CLOCK, Kind.REBOOT)
@@ -46,7 +46,7 @@ async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
         drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
         planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
         outcome = await Run(ground, None, Traffic(rate=8.0, topics=3, roamers=1)).carry_out(
-            [[step] for step in planned], PATIENCE, lambda *_: None
+            [[step] for step in planned], TIMEOUT, lambda *_: None
         )
         assert {site.version for site in ground.sites.values()} == {VERSIONS[0]}
     assert [incident.step for incident in outcome.incidents] == planned
@@ -67,7 +67,7 @@ async def test_an_interrupted_run_leaves_nothing(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while b"all flows after" not in (line := await process.stdout.readline()):
                 assert line, "it ended by itself"
             assert named_after(tmp_path), "the brokers do not show what this test looks for"

@@ -24,7 +24,7 @@ HEALED_AFTER = 3.0
 SCHEDULING = 0.5
 """Seconds granted on top because five brokers and ten clients share this machine's few cores with the clock."""
 RETURN = 15.0
-"""Seconds a restarted broker gets until it is part of the mesh again. No requirement; the end of hope."""
+"""Seconds a restarted broker gets until it is part of the mesh again."""
 PAUSE = 0.01
 """Seconds between two publications of one publisher: a rate far from what the machine can do."""
 
@@ -102,9 +102,9 @@ class Traffic:
         return any(n >= number for n in self.subscriber.by_publisher()[publisher.site.name][-1:])
 
 
-async def wait_for(condition: Callable[[], bool], patience: float) -> bool:
-    """Whether `condition` comes true within `patience` seconds; looked at every 10 ms."""
-    end = time.monotonic() + patience
+async def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether `condition` comes true within so many `seconds`; looked at every 10 ms."""
+    end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
             return False

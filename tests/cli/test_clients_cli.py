@@ -21,7 +21,7 @@ from saps.local.batch import Batch
 from saps.messages import Message
 from saps.operations.audit import Entry
 from saps.operations.following import Event
-from tests.cli.test_terminal import ANY, PATIENCE, answer, refusal, saps, web
+from tests.cli.test_terminal import ANY, TIMEOUT, answer, refusal, saps, web
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_bans_are_ordered_listed_and_lifted_and_the_audit_log_says_who(bro
 
 async def test_a_topic_is_followed_from_the_terminal(brokers: list[Broker]) -> None:
     following = asyncio.create_task(saps("follow", "--filter", "air/#", "--seconds", "5", "--web", web(brokers[0])))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while brokers[1].hub.tracer is None:  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(0.02)
     brokers[1].hub.publish(Batch.of(Message("air/\x1b", b"21.5")))

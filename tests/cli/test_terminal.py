@@ -34,7 +34,7 @@ from saps.messages import Subscription
 from saps.overlay.ring.keys import BrokerRef
 
 ANY = "127.0.0.1:0"
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds a test waits for what must come."""
 SAPS = Path(sys.executable).with_name("saps")
 
@@ -83,7 +83,7 @@ def refusal(result: Result) -> str:
 
 async def until(ask: Callable[[], Awaitable[Result]], wanted: Callable[[Result], bool]) -> Result:
     """The first answer that is as wanted."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not wanted(found := await ask()):  # noqa: ASYNC110 - what is asked does not tell
             await asyncio.sleep(0.1)
         return found
@@ -92,7 +92,7 @@ async def until(ask: Callable[[], Awaitable[Result]], wanted: Callable[[Result],
 async def subscribe(broker: Broker, topic_filter: str) -> None:
     taken_up = asyncio.Event()
     SubscriberAgent(broker.hub, f"c{len(broker.hub.agents)}").subscribe(Subscription(topic_filter), taken_up.set)
-    await asyncio.wait_for(taken_up.wait(), PATIENCE)
+    await asyncio.wait_for(taken_up.wait(), TIMEOUT)
 
 
 async def test_the_mesh_its_topics_and_the_way_of_a_message(start: Start) -> None:
@@ -176,13 +176,13 @@ async def test_top_writes_plain_documents_where_there_is_no_terminal(start: Star
     broker = await start()
     await subscribe(broker, "air/ward1")
     process = await watching("--json", "-n", "2", "-i", "0.2", "--web", web(broker))
-    written, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    written, _ = await asyncio.wait_for(process.communicate(), TIMEOUT)
     assert process.returncode == 0
     rounds = [json.loads(line) for line in written.splitlines()]
     assert [[b["name"] for b in each["brokers"]] for each in rounds] == [["b1"], ["b1"]]
     assert rounds[0]["at"] <= rounds[1]["at"]
     process = await watching("-n", "1", "--web", web(broker))
-    written, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    written, _ = await asyncio.wait_for(process.communicate(), TIMEOUT)
     assert b"1 broker in 1 cluster" in written
     assert b"air/ward1" in written
     assert b"\x1b" not in written
@@ -199,7 +199,7 @@ async def test_top_takes_the_screen_and_gives_it_back_at_ctrl_c(start: Start) ->
     loop.add_reader(ours, more.set)
 
     async def read_until(wanted: bytes) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while wanted not in written:
                 await more.wait()
                 more.clear()
@@ -209,7 +209,7 @@ async def test_top_takes_the_screen_and_gives_it_back_at_ctrl_c(start: Start) ->
     assert b"\x1b[?1049h" in written
     process.send_signal(signal.SIGINT)
     await read_until(b"\x1b[?1049l")
-    assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
+    assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
     loop.remove_reader(ours)
     os.close(ours)
 

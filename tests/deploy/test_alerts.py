@@ -18,7 +18,7 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus-rules.yml").read_text())["groups"][0]["rules"]
-PATIENCE = 60.0
+TIMEOUT = 60.0
 BROKER = 'job="saps", instance="b1:8080"'
 FIRED: dict[str, dict[str, str]] = {
     "SapsBrokerDown": {f"up{{{BROKER}}}": "1 0x20"},
@@ -80,7 +80,7 @@ def fires(folder: Path, series: dict[str, str], alerts: list[str]) -> None:
     file = folder / "fires.yml"
     file.write_text(yaml.safe_dump({"rule_files": ["prometheus-rules.yml"], "tests": [test]}))
     done = subprocess.run(
-        [tool("promtool"), "test", "rules", file], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [tool("promtool"), "test", "rules", file], capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -123,7 +123,7 @@ def test_the_shipped_prometheus_loads_them(tmp_path: Path) -> None:
 
 def rules_of(url: str, process: subprocess.Popen[bytes]) -> bytes:
     """The answer as soon as it listens."""
-    ends = time.monotonic() + PATIENCE
+    ends = time.monotonic() + TIMEOUT
     while True:
         assert process.poll() is None, "it has ended"
         try:

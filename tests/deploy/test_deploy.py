@@ -23,7 +23,7 @@ from saps.ofm.switch.topologies import parse as parse_topology
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 SAPS = Path(sys.executable).with_name("saps")
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds a test waits for what must come."""
 
 
@@ -31,7 +31,7 @@ PATIENCE = 120.0
 def test_a_broker_tells_its_service_manager(tmp_path: Path) -> None:
     """Ready once it serves, alive while its loop turns, stopping at SIGTERM."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.settimeout(PATIENCE)
+        manager.settimeout(TIMEOUT)
         manager.bind(str(tmp_path / "notify"))
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")}
         told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
@@ -47,7 +47,7 @@ def test_a_broker_tells_its_service_manager(tmp_path: Path) -> None:
                 while (said := manager.recv(4096)) == b"WATCHDOG=1":
                     pass
                 assert said == b"STOPPING=1"
-                assert process.wait(PATIENCE) == 0
+                assert process.wait(TIMEOUT) == 0
             finally:
                 process.kill()
 
@@ -118,7 +118,7 @@ def test_units_are_accepted(unit: Path, tmp_path: Path) -> None:
         ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", copy],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root"),
     pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed"),
 ]
-PATIENCE = 600.0
+TIMEOUT = 600.0
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 BEGIN = """
 set -em
@@ -357,7 +357,7 @@ def test_the_commands_of_the_pages_do_what_they_are_for(name: str, tmp_path: Pat
         env=environ,
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -25,7 +25,7 @@ from tests.frontend.upstream.sites import Mosquitto, Peer
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "moving.md").read_text()
 SAPS = Path(sys.executable).with_name("saps")
-PATIENCE = 60.0
+TIMEOUT = 60.0
 MQTT, TLS, WEBSOCKET, HEADQUARTERS, OVERLAY = 1883, 8883, 9001, 1884, 7300
 PASSWORDS = {"operator": "battery-staple", "sensor-1": "correct-horse"}
 
@@ -84,7 +84,7 @@ class Site:
             *command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not await self._listens(self.ports[MQTT]):
                     assert process.returncode is None
                     await asyncio.sleep(0.05)  # between two attempts, not instead of a signal
@@ -132,12 +132,12 @@ async def exchange(site: Site, command: list[str], headquarters: Mosquitto) -> l
             async with site.operator_by_tls(**lasting) as operator:
                 await operator.subscribe("air/#", qos=1)
                 async with site.client("sensor-1") as sensor:
-                    await sensor.publish("air/sensor-2/pm25", "forged", qos=1, timeout=PATIENCE)
-                    await sensor.publish("air/sensor-1/pm25", "21.5", qos=1, retain=True, timeout=PATIENCE)
+                    await sensor.publish("air/sensor-2/pm25", "forged", qos=1, timeout=TIMEOUT)
+                    await sensor.publish("air/sensor-1/pm25", "21.5", qos=1, retain=True, timeout=TIMEOUT)
                 seen.append(await received(operator))
             await head.has("ward1/air/sensor-1/pm25", "21.5")
             async with site.client("sensor-1", WEBSOCKET, transport="websockets", websocket_path="/mqtt") as sensor:
-                await sensor.publish("air/sensor-1/pm25", "22.0", qos=1, timeout=PATIENCE)  # its subscriber is away
+                await sensor.publish("air/sensor-1/pm25", "22.0", qos=1, timeout=TIMEOUT)  # its subscriber is away
         async with site.running(command):
             async with site.operator_by_tls(**lasting) as operator:
                 seen.append(await received(operator))
@@ -149,7 +149,7 @@ async def exchange(site: Site, command: list[str], headquarters: Mosquitto) -> l
 
 
 async def received(client: aiomqtt.Client) -> tuple[str, bytes, int, bool]:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         message = await anext(aiter(client.messages))
     return message.topic.value, bytes(message.payload), message.qos, message.retain
 

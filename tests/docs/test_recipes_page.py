@@ -27,7 +27,7 @@ from tests.docs.test_tutorial import ROOT, Typist
 from tests.frontend.upstream.sites import Mosquitto, Peer, Saps
 
 PAGE = (ROOT / "docs" / "recipes.md").read_text()
-PATIENCE = 60.0
+TIMEOUT = 60.0
 FETCH = 300.0
 """Seconds for a download."""
 NODE_RED = "node-red@4.1.0"
@@ -176,7 +176,7 @@ def test_so_is_a_device_of_ha_mqtt_discoverable(tmp_path: Path) -> None:
     with at_the_terminal(BROKER, tmp_path) as typist:
         port = typist.ports["1883"]
         command = [sys.executable, "-c", DEVICE_OF_HOME_ASSISTANT, port, announced()]
-        subprocess.run(command, env=os.environ | given, check=True, timeout=PATIENCE)
+        subprocess.run(command, env=os.environ | given, check=True, timeout=TIMEOUT)
         (config,) = retained(int(port), "homeassistant/#", 1).values()
     assert json.loads(config)["unique_id"] == "ward1-door"
 
@@ -218,7 +218,7 @@ async def test_home_assistant_itself_finds_the_device_and_its_state(tmp_path: Pa
 def retained(port: int, topic_filter: str, count: int) -> dict[str, str]:
     """The retained messages, by topic."""
     command = ["mosquitto_sub", "-p", str(port), "-t", topic_filter, "-C", str(count), "-W", "30", "-F", "%x %t"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True)
     lines = (line.split(" ", 1) for line in done.stdout.splitlines())
     return {topic: bytes.fromhex(payload).decode() for payload, topic in lines}
 
@@ -255,7 +255,7 @@ async def test_the_flow_of_node_red_raises_an_alarm(tmp_path: Path) -> None:
 
 async def until_said(process: asyncio.subprocess.Process, text: bytes) -> None:
     assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while text not in (line := await process.stdout.readline()):
             assert line, "it has ended"
 
@@ -276,7 +276,7 @@ async def test_what_devices_publish_is_a_metric_of_prometheus(tmp_path: Path) ->
             async with Peer(broker.port) as peer:
                 line = 'air_pm25{sensor="ward1",topic="air/ward1"} 21.5'
                 assert f"`{line}`" in PAGE
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     while line not in await asyncio.to_thread(scraped, port):
                         await peer.publish("air/ward1", '{"pm25": 21.5}', qos=1)
                         await asyncio.sleep(0.2)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/secure.md").read_text()
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 @pytest.mark.network
@@ -28,7 +28,7 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     clean = {key: value for key, value in os.environ.items() if not key.startswith("SAPS_")}
     environ = clean | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     logs = "".join((tmp_path / f"b{n}.log").read_text() for n in (1, 2, 3) if (tmp_path / f"b{n}.log").exists())
     assert done.returncode == 0, done.stdout + done.stderr + logs

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+TIMEOUT = 120.0
 """Seconds a test waits for what must come."""
 LOOK = 0.05
 SLOW = {"SAPS_OVERLAY__SUSPECT_AFTER": "60", "SAPS_OVERLAY__JOIN_TIMEOUT": "60"}
@@ -84,7 +84,7 @@ class Terminal:
     def expect(self, lines: str) -> None:
         """Wait until all these lines have come since the last commands."""
         wanted = Counter(lines.splitlines())
-        give_up = time.monotonic() + PATIENCE
+        give_up = time.monotonic() + TIMEOUT
         while missing := [line for line, times in wanted.items() if self._came(line) < times]:
             if time.monotonic() > give_up or self._shell.poll() is not None:
                 raise AssertionError(f"did not come: {missing[0]}\n--- the terminal ---\n{self.text()}")
@@ -102,13 +102,13 @@ class Terminal:
         """End the session; returns the shell's exit status."""
         assert self._shell.stdin is not None
         self._shell.stdin.close()
-        return self._shell.wait(PATIENCE)
+        return self._shell.wait(TIMEOUT)
 
     def kill(self) -> None:
         """Nothing that was started here goes on."""
         with suppress(ProcessLookupError):
             os.killpg(self._shell.pid, signal.SIGKILL)
-        self._shell.wait(PATIENCE)
+        self._shell.wait(TIMEOUT)
 
 
 pytestmark = [

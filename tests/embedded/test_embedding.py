@@ -21,7 +21,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 import saps
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds a test waits for what must come."""
 FAST = {"overlay.leave_timeout": 2.0, "sys_interval": 0}
 
@@ -33,7 +33,7 @@ def broker(name: str, **more: object) -> saps.Broker:
 async def taken(messages: saps.Messages, number: int) -> list[bytes]:
     """The payloads of the next messages."""
     found: list[bytes] = []
-    async with asyncio.timeout(PATIENCE), aclosing(aiter(messages)) as loop:  # type: ignore[type-var]
+    async with asyncio.timeout(TIMEOUT), aclosing(aiter(messages)) as loop:  # type: ignore[type-var]
         while len(found) < number:
             found.append((await anext(loop)).payload)
     return found
@@ -49,7 +49,7 @@ async def test_messages_go_between_programs_and_mqtt_clients() -> None:
                 await sensor.subscribe("alert")
                 await sensor.publish("air/ward2", b"20.9", qos=1)
                 assert (await one.publish("alert", b"fire", qos=2)).subscribers == 1
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     assert (await anext(aiter(sensor.messages))).payload == b"fire"
             assert await taken(messages, 2) == [b"21.5", b"20.9"]
         assert (await two.publish("air/ward1", b"", qos=1)).subscribers == 0
@@ -100,9 +100,9 @@ async def test_a_loop_without_a_block_subscribes_and_ends_the_subscription_when_
                 return message
             raise AssertionError("the loop ended")
 
-        message = await asyncio.wait_for(first(), PATIENCE)
+        message = await asyncio.wait_for(first(), TIMEOUT)
         assert (message.payload, message.retain, message.properties) == (b"kept", True, None)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (await one.publish("state", b"", qos=1)).subscribers:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0)  # the loop's end takes a turn of the event loop
 
@@ -128,7 +128,7 @@ async def test_what_is_retained_waits_where_it_is_kept_and_takes_no_room() -> No
         topics = [f"state/{number}" for number in range(100)]
         for topic in topics:
             await one.publish(topic, b"old", qos=1, retain=True)
-        async with two.subscribe("state/+", qos=1, room=1) as messages, asyncio.timeout(PATIENCE):
+        async with two.subscribe("state/+", qos=1, room=1) as messages, asyncio.timeout(TIMEOUT):
             loop = aiter(messages)
             first = await anext(loop)
             late = next(topic for topic in topics if topic != first.topic)
@@ -145,7 +145,7 @@ async def test_properties_come_along_and_an_expired_message_does_not_come() -> N
     async with broker("b1") as one, broker("b2", join=one.overlay) as two, two.subscribe("t", qos=2) as messages:
         assert (await one.publish("t", b"gone", qos=1, properties=saps.Properties(message_expiry=0))).subscribers == 1
         await one.publish("t", b"kept", qos=2, retain=True, properties=sent)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             message = await anext(aiter(messages))
         assert (message.payload, message.qos, message.retain, messages.dropped) == (b"kept", 2, False, 1)
         assert message.properties is not None
@@ -163,13 +163,13 @@ async def test_publishers_wait_while_the_broker_holds_them_back() -> None:
         await asyncio.sleep(0)
         assert one._core.hub.published == 0
         one._core.hold("links", False)
-        assert await asyncio.wait_for(waiting, PATIENCE) == saps.Reached(0, 0)
+        assert await asyncio.wait_for(waiting, TIMEOUT) == saps.Reached(0, 0)
         one._core.hold("links", True)
         waiting = asyncio.ensure_future(one.publish("t", b"", qos=1))
         await asyncio.sleep(0)
         await one.stop()
         with pytest.raises(saps.ClosedError):
-            await asyncio.wait_for(waiting, PATIENCE)
+            await asyncio.wait_for(waiting, TIMEOUT)
 
 
 async def test_members_of_a_group_take_turns_and_inherit_what_a_full_or_ended_one_had() -> None:
@@ -194,7 +194,7 @@ async def test_the_end_of_the_broker_ends_loops_and_refuses_what_comes_later() -
         await one.publish("t", b"1", qos=1)
         await asyncio.sleep(0)
         await one.stop()
-        assert await asyncio.wait_for(loop, PATIENCE) in ([b"1"], [])
+        assert await asyncio.wait_for(loop, TIMEOUT) in ([b"1"], [])
     with pytest.raises(saps.ClosedError):
         await one.publish("t", b"")
     with pytest.raises(saps.ClosedError):
@@ -207,7 +207,7 @@ async def test_a_stopped_broker_does_nothing_more_and_is_forgotten_by_the_loop()
         node = weakref.ref(one._core.mesh.node)
     assert asyncio.all_tasks() == began
     del one, two
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while node() is not None:  # until its connections have been closed
             await asyncio.sleep(0.01)
             gc.collect()
@@ -227,7 +227,7 @@ async def test_a_start_that_fails_names_the_setting_and_leaves_nothing_behind(tm
             await failed.start()
     host, _, port = failed.overlay.partition(":")
     with pytest.raises(OSError):
-        socket.create_connection((host, int(port)), timeout=PATIENCE)
+        socket.create_connection((host, int(port)), timeout=TIMEOUT)
     (tmp_path / "b1.toml").write_text(f'mqtt = "{taken_port}"\ncluster = "tokyo/ward1"\n')
     async with broker("b1", config=tmp_path / "b1.toml") as one:
         assert one.mqtt == taken_port
@@ -249,11 +249,11 @@ async def _cancelled(work: Coroutine[Any, Any, None], steps: int) -> None:
         await asyncio.sleep(0)
     task.cancel()
     with suppress(asyncio.CancelledError):
-        await asyncio.wait_for(task, PATIENCE)
+        await asyncio.wait_for(task, TIMEOUT)
 
 
 async def _nothing_left(began: set[asyncio.Task[Any]], sockets: int) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while asyncio.all_tasks() != began or _sockets() > sockets:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
 
@@ -274,7 +274,7 @@ async def test_whenever_a_start_or_stop_is_cancelled_nothing_is_left_behind(
         host, _, port = other.mqtt.partition(":")
         client, writer = await asyncio.open_connection(host, int(port))
         await _cancelled(other.stop(), 1 + steps)
-        assert await asyncio.wait_for(client.read(), PATIENCE) == b""
+        assert await asyncio.wait_for(client.read(), TIMEOUT) == b""
         writer.close()
         await _nothing_left(began, sockets)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -302,9 +302,7 @@ def test_the_package_loads_nothing_until_it_is_asked() -> None:
         "; assert loaded <= {'runtime', 'version'}"
         "; print(saps.Broker.__name__)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert done.stdout == "Broker\n", done.stderr
     assert all(hasattr(saps, name) for name in saps.__all__)
     with pytest.raises(AttributeError, match="Brocker"):

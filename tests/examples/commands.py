@@ -12,7 +12,7 @@ import msgspec
 from examples.common.program import Result
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 240.0
+TIMEOUT = 240.0
 """Seconds that a short run may take on a machine that is busy."""
 
 R = TypeVar("R", bound=Result)
@@ -27,6 +27,6 @@ def run_example(name: str, kind: type[R], folder: Path, *arguments: str) -> tupl
     """Run it to its end; what it printed, and its result. A picture is drawn, too, as ``picture.svg`` in the folder."""
     file = folder / "result.json"
     argv = command(name, "--json", str(file), "--picture", str(folder / "picture.svg"), *arguments)
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert file.exists(), done.stdout + done.stderr
     return done, msgspec.json.decode(file.read_bytes(), type=kind)

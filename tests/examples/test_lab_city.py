@@ -24,7 +24,7 @@ FIELDS = {
     "published", "delivered", "lost", "duplicated", "out_of_order", "inter_cluster_packets_per_publication", "max_hops",
     "p50_ms", "p99_ms",
 }  # fmt: skip
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 def test_a_fault_in_any_act_is_found() -> None:
@@ -58,7 +58,7 @@ def test_without_root_it_says_so() -> None:
 
 @pytest.mark.network
 @pytest.mark.xdist_group("processes")
-@pytest.mark.timeout(PATIENCE)
+@pytest.mark.timeout(TIMEOUT)
 class TestOnSwitches:
     @pytest.fixture(autouse=True)
     def _possible(self) -> None:
@@ -87,6 +87,6 @@ class TestOnSwitches:
         assert any("published" in line for line in lines)
         process.send_signal(signal.SIGINT)
         rest = "".join(lines)
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(TIMEOUT) == 130
         assert "ALM " in rest
         assert not list(NAMED.glob(f"lab{process.pid}.*"))

@@ -54,7 +54,7 @@ async def test_a_broker_that_fails_to_start_shows_its_own_words() -> None:
 async def test_a_silent_broker_is_given_up_and_killed() -> None:
     broker = python("import signal; signal.pause()")
     with pytest.raises(BrokerError, match=r"broker b9 was not ready after 0\.3 s"):
-        await broker.start(patience=0.3)
+        await broker.start(seconds=0.3)
     assert not broker.running
     assert broker.exit_status == -signal.SIGKILL
 
@@ -67,7 +67,7 @@ async def test_a_command_that_is_not_there_is_an_error_of_the_broker() -> None:
 async def test_a_broker_that_ignores_sigterm_is_killed() -> None:
     broker = python("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)" + PAUSE)
     await broker.start()
-    assert await broker.stop(patience=0.3) == -signal.SIGKILL
+    assert await broker.stop(seconds=0.3) == -signal.SIGKILL
 
 
 async def test_an_end_during_the_run_is_noticed() -> None:
@@ -93,7 +93,7 @@ async def test_all_are_stopped_and_those_that_do_not_stop_in_order_are_named() -
         await broker.start()
     crashed.signal(signal.SIGKILL)
     await crashed.ended_unasked()
-    assert await stop_all([good, bad, crashed, idle], patience=1) == [
+    assert await stop_all([good, bad, crashed, idle], seconds=1) == [
         "broker b9 did not stop in order, killed by SIGKILL"
     ]
     assert not any(broker.running for broker in (good, bad, crashed, idle))

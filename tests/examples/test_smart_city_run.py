@@ -39,9 +39,9 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "examples.smart_city", "--plain", *arguments]
 
 
-def play(tmp_path: Path, *arguments: str, patience: float = 90) -> tuple[subprocess.CompletedProcess[str], Report]:
+def play(tmp_path: Path, *arguments: str, timeout: float = 90) -> tuple[subprocess.CompletedProcess[str], Report]:
     file, argv = tmp_path / "report.json", command("--json", str(tmp_path / "report.json"), *arguments)
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=patience, check=False)
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
     assert file.exists(), done.stderr
     return done, msgspec.json.decode(file.read_bytes(), type=Report)
 
@@ -94,7 +94,7 @@ def test_four_brokers_in_two_clusters_deliver_everything_once_and_in_order(tmp_p
 @needs_counts
 def test_a_crowd_moves_its_topic_onto_a_tree_and_back(tmp_path: Path) -> None:
     """The whole loop, with the Spark job where it can run; every message is checked as ever."""
-    done, report = play(tmp_path, "--patience", "240", "--stay", "4", patience=800)
+    done, report = play(tmp_path, "--timeout", "240", "--stay", "4", timeout=800)
     facts = report.loop
     assert facts is not None, done.stdout
     assert facts.complete, done.stdout

@@ -197,4 +197,4 @@ def seeds() -> list[bytes]:
     return [*found, b"".join(found[::5]), b"".join(found[1::5])]
 
 
-TARGETS = [Target("node", "a broker of the mesh, as frames", fuzz_node, seeds, 2000, patience=5.0)]
+TARGETS = [Target("node", "a broker of the mesh, as frames", fuzz_node, seeds, 2000, timeout=5.0)]

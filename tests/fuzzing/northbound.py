@@ -198,6 +198,6 @@ def seeds() -> list[bytes]:
 
 
 TARGETS = [
-    Target("northbound", "who asks the controller by HTTP", fuzz_northbound, seeds, patience=2.0),
-    Target("decisions", "who brings OFGate decisions by HTTP", fuzz_decisions, seeds, patience=2.0),
+    Target("northbound", "who asks the controller by HTTP", fuzz_northbound, seeds, timeout=2.0),
+    Target("decisions", "who brings OFGate decisions by HTTP", fuzz_decisions, seeds, timeout=2.0),
 ]

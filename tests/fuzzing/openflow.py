@@ -217,6 +217,6 @@ def switch_seeds() -> list[bytes]:
 
 
 TARGETS = [
-    Target("openflow", "a switch, to the controller", fuzz_controller, controller_seeds, patience=2.0),
+    Target("openflow", "a switch, to the controller", fuzz_controller, controller_seeds, timeout=2.0),
     Target("switch", "a controller, to a software switch", fuzz_switch, switch_seeds),
 ]

@@ -29,7 +29,7 @@ class Target:
     """Inputs to begin with."""
     longest: int = 4096
     """Bytes of one input that are used."""
-    patience: float = 1.0
+    timeout: float = 1.0
     """Seconds of the processor that one input may take, on a machine that is not busy."""
 
 

@@ -211,4 +211,4 @@ def seeds() -> list[bytes]:
     return [*asked, *sockets, b"".join(sockets)]
 
 
-TARGETS = [Target("web", "a browser, or any other Web client", fuzz_web, seeds, patience=2.0)]
+TARGETS = [Target("web", "a browser, or any other Web client", fuzz_web, seeds, timeout=2.0)]

@@ -25,7 +25,7 @@ from saps.overlay.validation.senders import check_sender
 from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity
-from tests.links.test_links import PATIENCE, End
+from tests.links.test_links import TIMEOUT, End
 from tests.network.meshes import settings
 from tests.overlay.delivery.test_guarantees import churn, crash, partition, reset
 
@@ -181,7 +181,7 @@ async def holder(broker: Broker, name: str) -> BrokerRef | None:
 async def test_nobody_takes_anothers_place_by_a_later_life_of_it(tmp_path: Path) -> None:
     """Mallory has all brokers told that b1 has started anew, at mallory's address. What is meant for b1 never comes
     there, and b1 has its place again."""
-    async with asyncio.timeout(3 * PATIENCE), under_attack(tmp_path) as (brokers, mallory):
+    async with asyncio.timeout(3 * TIMEOUT), under_attack(tmp_path) as (brokers, mallory):
         b0, b1, b2 = brokers
         ear = Ear(b1)
         await ear.subscribe("a/#")
@@ -210,7 +210,7 @@ async def test_nobody_takes_anothers_place_by_a_later_life_of_it(tmp_path: Path)
 
 
 async def test_a_lie_ends_its_own_link_and_no_other(tmp_path: Path) -> None:
-    async with asyncio.timeout(3 * PATIENCE), under_attack(tmp_path) as (brokers, mallory):
+    async with asyncio.timeout(3 * TIMEOUT), under_attack(tmp_path) as (brokers, mallory):
         b0, b1, b2 = brokers
         ear = Ear(b1)
         await ear.subscribe("a/#")
@@ -223,7 +223,7 @@ async def test_a_lie_ends_its_own_link_and_no_other(tmp_path: Path) -> None:
 
 async def test_it_can_publish_in_the_name_of_another(tmp_path: Path) -> None:
     """A limit, not a promise: who passes a publication on says whose it is."""
-    async with asyncio.timeout(3 * PATIENCE), under_attack(tmp_path) as (brokers, mallory):
+    async with asyncio.timeout(3 * TIMEOUT), under_attack(tmp_path) as (brokers, mallory):
         b0, b1, _ = brokers
         ear = Ear(b1)
         await ear.subscribe("a/#")

@@ -29,7 +29,7 @@ from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.ring.keys import BrokerRef
 from tests.identity.authorities import HOUR, Town
 from tests.identity.sealed import Clock, Middle, credentials_of, identity, impostor_context, sealed, stranger_context
-from tests.links.test_links import LOOPS, ORDER, PATIENCE, End, address, data, ends, everything
+from tests.links.test_links import LOOPS, ORDER, TIMEOUT, End, address, data, ends, everything
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +43,10 @@ def loop(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLo
 
 
 def run(loop: Callable[[], asyncio.AbstractEventLoop], scene: Callable[[], object]) -> None:
-    """Run a scene on a loop, at most `PATIENCE` seconds."""
+    """Run a scene on a loop, at most `TIMEOUT` seconds."""
 
     async def limited() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await scene()  # type: ignore[misc]
 
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -288,7 +288,7 @@ def test_strangers_who_knock_cost_a_bounded_number_of_handshakes(
 ) -> None:
     """Beyond it they are turned away at once; links that stand do not notice, and there is one line in the log."""
     monkeypatch.setattr(listener, "HANDSHAKES", 12)
-    monkeypatch.setattr(live, "HANDSHAKE", PATIENCE)
+    monkeypatch.setattr(live, "HANDSHAKE", TIMEOUT)
 
     async def scene() -> None:
         async with sealed(town, "a", "b") as (a, b):

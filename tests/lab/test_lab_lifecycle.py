@@ -32,7 +32,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 30.0
+TIMEOUT = 30.0
 TOPOLOGY = "line:12x1"
 
 
@@ -63,7 +63,7 @@ def remains(directory: Path, name: str) -> list[str]:
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
     """Until `condition` holds; it is over if the process ends before."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not condition():
         assert process.poll() is None, "the process ended too early"
         assert time.monotonic() < deadline, "it never happened"
@@ -86,7 +86,7 @@ def test_an_interrupted_builder_leaves_nothing(directory: Path, stage: str, numb
     with subprocess.Popen(saps_lab("up", "-t", TOPOLOGY, "--name", name, directory=directory), cwd=ROOT) as builder:
         wait_for(lambda: STAGES[stage](directory, name), builder)
         builder.send_signal(number)
-        builder.wait(PATIENCE)
+        builder.wait(TIMEOUT)
     assert builder.returncode != 0
     assert remains(directory, name) == []
 

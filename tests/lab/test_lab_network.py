@@ -21,7 +21,7 @@ from lab import MANAGEMENT_GATE, Lab, LabError, Topology, Traffic
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Seconds a test waits for what must come."""
 HEADERS = 14 + 20 + 8
 """Ethernet, IPv4 and UDP."""
@@ -49,7 +49,7 @@ def tree(directory: Path) -> Iterator[Lab]:
 
 def udp(lab: Lab, name: str) -> socket.socket:
     made = lab.host(name).socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.settimeout(PATIENCE)
+    made.settimeout(TIMEOUT)
     made.bind((lab.topology.host(name).ip, 0))
     return made
 
@@ -68,7 +68,7 @@ def test_udp_and_tcp_pass_between_every_pair_of_hosts(lab: Lab) -> None:
             assert receiver.recvfrom(100) == (b"datagram", sender.getsockname())
         with (
             lab.host(target.name).listen((target.ip, 0)) as listener,
-            lab.host(source.name).connect(listener.getsockname(), PATIENCE) as client,
+            lab.host(source.name).connect(listener.getsockname(), TIMEOUT) as client,
         ):
             server, peer = listener.accept()
             with server:
@@ -121,7 +121,7 @@ def test_the_management_network_joins_all_and_is_not_counted(lab: Lab) -> None:
     before = lab.counters()
     with lab.switches.listen((MANAGEMENT_GATE, 0)) as listener:
         for host in lab.topology.hosts:
-            with lab.host(host.name).connect(listener.getsockname(), PATIENCE):
+            with lab.host(host.name).connect(listener.getsockname(), TIMEOUT):
                 server, peer = listener.accept()
                 server.close()
                 assert peer[0] == host.management
@@ -145,7 +145,7 @@ def tool(lab: Lab, *command: str) -> str:
 def test_ipv6_unicast_and_multicast_pass_where_the_lab_has_it(tree: Lab) -> None:
     a, b = tree.topology.hosts
     with tree.host(b.name).socket(socket.AF_INET6, socket.SOCK_DGRAM) as receiver:
-        receiver.settimeout(PATIENCE)
+        receiver.settimeout(TIMEOUT)
         receiver.bind(("::", 0))
         with tree.host(b.name).inside():
             index = socket.if_nametoindex("eth0")
@@ -228,7 +228,7 @@ def test_all_switches_call_the_controller_and_keep_their_flows(tree: Lab) -> Non
         listener = tree.switches.listen(("127.0.0.1", 0))
         async with await asyncio.start_server(hello, sock=listener):
             await asyncio.to_thread(tree.set_controller, listener.getsockname())
-            await asyncio.wait_for(enough.wait(), PATIENCE)
+            await asyncio.wait_for(enough.wait(), TIMEOUT)
             await asyncio.to_thread(tree.set_controller, None)
         return set(versions)
 

@@ -20,7 +20,7 @@ from saps.overlay.frames.ring import Leave
 from saps.overlay.ring.keys import BrokerRef
 from tests.batches import frame as publication
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 CS5 = 40
 BULK = bytes(1 << 16)
 
@@ -53,7 +53,7 @@ class End(Nobody):
         self.links.flush()
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not true():
                 self.news.clear()
                 await self.news.wait()

@@ -32,7 +32,7 @@ from tests.batches import frame as publication
 from tests.network.meshes import data_messages, mesh
 
 ORDER = "alm-la"
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -41,7 +41,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 
 
 def on_both_loops(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
-    """Runs an asynchronous test on asyncio's own loop and on uvloop, at most `PATIENCE` seconds."""
+    """Runs an asynchronous test on asyncio's own loop and on uvloop, at most `TIMEOUT` seconds."""
 
     @functools.wraps(test)
     def run(loop: str) -> None:
@@ -53,7 +53,7 @@ def on_both_loops(test: Callable[[], Awaitable[None]]) -> Callable[[str], None]:
 
 
 async def _limited(test: Callable[[], Awaitable[None]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await test()
 
 
@@ -492,7 +492,7 @@ async def test_frames_that_make_no_sense_close_only_their_connection(
     frames: list[Frame], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Well-formed, but about numbers this link has not defined: a broker goes on carrying messages."""
-    async with asyncio.timeout(PATIENCE), mesh(2, 2) as brokers:
+    async with asyncio.timeout(TIMEOUT), mesh(2, 2) as brokers:
         got: asyncio.Queue[bytes] = asyncio.Queue()
         ready = asyncio.Event()
         agent = SubscriberAgent(brokers[1].hub, "c", lambda message: got.put_nowait(message.payload))

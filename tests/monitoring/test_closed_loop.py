@@ -24,7 +24,7 @@ from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
 from saps.config.ofgate_io import OfgateSettings
 from saps.ofm.northbound.schema import Status
-from tests.agents.city import PATIENCE, City, Switch, settings
+from tests.agents.city import TIMEOUT, City, Switch, settings
 
 pytestmark = pytest.mark.network
 
@@ -55,7 +55,7 @@ async def counting(stack: AsyncExitStack, directory: Path) -> list[Broker]:
 async def decided(service: DecisionService, reason: str) -> Decisions:
     """The first table from now on with this in the reason of a tree. A window may lack rows of a broker: intervals and
     windows are of one length here, and begin apart."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             table = service.request_handler.table
             if table is not None and any(reason in tree.reason for tree in table.trees):
@@ -73,7 +73,7 @@ async def test_a_busy_topic_gets_a_tree_and_loses_it_when_it_ends(
         gateway = Gateway(settings("gate", "either", Address.parse(brokers[0].ref.address), ""), ["http://ofc"])
         await gateway.start()
         stack.push_async_callback(gateway.stop)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await gateway.leads.wait()
         city = City(brokers, gateway, switch)
         service = DecisionService(gateway, OfgateSettings(controller=("http://ofc",), decide=INTERVAL))

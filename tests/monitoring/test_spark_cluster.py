@@ -37,7 +37,7 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.xdist_group("spark"), pytest
 
 ROOT = Path(__file__).parents[2]
 SPARK = Path(pyspark.__file__).parent
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds for what must come: on a machine under full load Java takes its time."""
 
 
@@ -57,7 +57,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a wheel of this checkout installs."""
     folder = tmp_path_factory.mktemp("wheel")
     argv = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=PATIENCE)
+    subprocess.run(argv, cwd=ROOT, check=True, capture_output=True, timeout=TIMEOUT)
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as content:
         content.extractall(folder / "site")
@@ -92,7 +92,7 @@ def daemon(log: Path, alone: Path, *command: str, memory: str = "256m") -> Itera
 
 def told(log: Path, pattern: str) -> str:
     """What a program's log says, once it does."""
-    give_up = time.monotonic() + PATIENCE
+    give_up = time.monotonic() + TIMEOUT
     while time.monotonic() < give_up:
         found = re.search(pattern, log.read_text(errors="replace"))
         if found is not None:
@@ -174,7 +174,7 @@ def test_a_master_and_two_workers_decide_as_the_small_decider_does_and_what_spar
         python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         own = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK, "PYTHONPATH": f"{alone}:{wheel}"}
         environment = os.environ | python | own
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert decided(state) == expected
     (log,) = events.iterdir()
@@ -230,7 +230,7 @@ def test_a_server_of_spark_connect_decides_as_the_small_decider_does(tmp_path: P
         argv += ["--source", str(source), "--state", str(state)]
         environment = os.environ | {"PYTHONPATH": f"{alone}:{wheel}"}
         done = subprocess.run(
-            argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False
+            argv, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=TIMEOUT * 2, check=False
         )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "the batches did not start: " in done.stderr
@@ -250,6 +250,6 @@ def test_they_do_when_the_command_names_the_master(tmp_path: Path, alone: Path) 
         argv += ["--master", master, *JOB, "--memory", "512m", "--partitions", "2"]
         submit = f'--conf spark.executor.memory=512m --conf spark.executor.extraJavaOptions="{QUICK}" pyspark-shell'
         environment = os.environ | {"PYSPARK_SUBMIT_ARGS": submit, "JDK_JAVA_OPTIONS": QUICK}
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=PATIENCE * 2, check=False)
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=TIMEOUT * 2, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert decided(state) == expected

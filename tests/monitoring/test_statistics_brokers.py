@@ -19,7 +19,7 @@ from saps.config import Address
 from saps.config.monitoring import MonitoringSettings
 from saps.statistics import Row
 from saps.statistics.agent import gather
-from tests.network.meshes import PATIENCE, Client, settings
+from tests.network.meshes import TIMEOUT, Client, settings
 
 pytestmark = pytest.mark.network
 
@@ -50,7 +50,7 @@ async def gathered(broker: Broker) -> tuple[list[Row], bool]:
         found.set_result((rows, complete))
 
     broker.mesh.act(lambda: gather(broker.agents, 100, done))
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         return await found
 
 

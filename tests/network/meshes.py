@@ -17,8 +17,8 @@ from examples.common.clients import NO_DELAY
 from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings, LimitSettings, OverlaySettings
 
-PATIENCE = 20.0
-"""Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""
+TIMEOUT = 20.0
+"""Seconds a test waits for what must come."""
 
 _serial = itertools.count(1)
 
@@ -137,11 +137,11 @@ class Client:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if expiry is not None:
             properties.MessageExpiryInterval = expiry
-        await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=PATIENCE)
+        await self._client.publish(topic, payload, qos=qos, retain=retain, properties=properties, timeout=TIMEOUT)
 
-    async def until(self, condition: Callable[[], bool], patience: float = PATIENCE) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = TIMEOUT) -> None:
         """Wait until `condition` holds; it is looked at after each arrival. Raises TimeoutError."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(seconds):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()
@@ -186,7 +186,7 @@ class Source:
     async def further(self, count: int) -> None:
         """Wait until `count` more messages are out."""
         goal = self.last + count
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while self.last < goal:
                 self._progress.clear()
                 await self._progress.wait()

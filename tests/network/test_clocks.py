@@ -22,7 +22,7 @@ from saps.config.settings import OverlaySettings
 from saps.config.storage import StorageSettings
 from saps.storage.driver.database import Database
 from saps.storage.journal import Table
-from tests.network.meshes import PATIENCE, Client, cut, mesh, settings
+from tests.network.meshes import TIMEOUT, Client, cut, mesh, settings
 
 pytestmark = pytest.mark.network
 
@@ -103,7 +103,7 @@ async def test_a_broker_with_a_wrong_clock_is_named_by_its_peers(
             ahead = Broker(settings("ahead", "c2", [Address.parse(brokers[0].ref.address)]))
             await ahead.start()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while caplog.text.count("the clock of broker ahead is 86400.0 s ahead of this one's") < 2:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
             for broker in brokers:

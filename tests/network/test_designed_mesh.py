@@ -11,7 +11,7 @@ from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.settings import OverlaySettings
 from saps.overlay.rendezvous.designed import Designs
-from tests.network.meshes import PATIENCE, Client, cut, data_messages
+from tests.network.meshes import TIMEOUT, Client, cut, data_messages
 
 pytestmark = pytest.mark.network
 
@@ -50,7 +50,7 @@ async def test_a_mesh_designs_its_overlay_while_messages_flow() -> None:
         for client in clients:
             await client.subscribe(TOPIC)
         published = 0
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not all(covers_all(broker, brokers) for broker in brokers):
                 published += 1
                 await clients[3].publish(TOPIC, f"b3 {published}", 1)

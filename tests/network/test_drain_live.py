@@ -37,14 +37,14 @@ from saps.frontend.mqtt.driver.access_files import edit_users
 
 pytestmark = pytest.mark.network
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WINDOW = 8
 """Publications of a client that are not acknowledged, at most."""
 
 
 async def reached(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -188,7 +188,7 @@ class Site:
         drain = self.broker.drain
         assert drain is not None
         drain.obey(Order())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await self.left.wait()
         assert drain.drain.stage is Stage.LEFT
         await self.broker.stop()
@@ -251,11 +251,11 @@ async def test_a_signal_is_the_same_order_and_the_process_ends_in_order() -> Non
     async with AsyncExitStack() as stack:
         staying = saps_broker("b0", "c", any_port, any_port)
         stack.push_async_callback(staying.stop)
-        await staying.start(PATIENCE)
+        await staying.start(TIMEOUT)
         leaving = saps_broker("b1", "c", any_port, any_port, [told(staying)["overlay"]])
         leaving.command = (*leaving.command, "--web", any_port)
         stack.push_async_callback(leaving.stop)
-        await leaving.start(PATIENCE)
+        await leaving.start(TIMEOUT)
         port, goal = (int(told(broker)["mqtt"].rpartition(":")[2]) for broker in (leaving, staying))
         found = [Listener(f"c{number}", [port], "a/#") for number in range(6)]
         for client in found:
@@ -265,7 +265,7 @@ async def test_a_signal_is_the_same_order_and_the_process_ends_in_order() -> Non
         door = WebPort(f"http://{told(leaving)['web']}")
         drained = await asyncio.to_thread(door.post, "/v1/drain", Order(rate=2.0, grace=0.2), Drained)
         assert drained.broker == "b1"
-        result = await saps("drain", "--pid", str(leaving.pid), "--timeout", str(PATIENCE))
+        result = await saps("drain", "--pid", str(leaving.pid), "--timeout", str(TIMEOUT))
         assert result.exit_code == 0, result.output
         await reached(lambda: not leaving.running)
         assert leaving.exit_status == 0
@@ -365,7 +365,7 @@ async def test_a_broker_alone_keeps_what_is_stored_and_waits_for_who_watches_it(
         result = await saps("drain", "--json", "--web", "{}:{}".format(*broker.web.addresses[0]))
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout.splitlines()[-1])["stage"] == "left"
-        await asyncio.wait_for(ended, PATIENCE)
+        await asyncio.wait_for(ended, TIMEOUT)
     again = Broker(load(flags, {}).settings)
     await again.start()
     try:

@@ -21,14 +21,14 @@ from tests.network.meshes import Client, cut, settings
 
 pytestmark = pytest.mark.network
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 @asynccontextmanager
 async def broker(name: str, links: LinkSettings, join: str | None = None) -> AsyncIterator[Broker]:
     """A broker of cluster c."""
     own = settings(name, "c", [Address.parse(join)] if join else [])
-    overlay = msgspec.structs.replace(own.overlay, join_timeout=PATIENCE if name.startswith("b") else 0.2)
+    overlay = msgspec.structs.replace(own.overlay, join_timeout=TIMEOUT if name.startswith("b") else 0.2)
     started = Broker(msgspec.structs.replace(own, links=links, overlay=overlay))
     try:
         await started.start()
@@ -40,7 +40,7 @@ async def broker(name: str, links: LinkSettings, join: str | None = None) -> Asy
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait until it holds, looked at again and again. Raises TimeoutError."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 

@@ -17,7 +17,7 @@ from tests.network.meshes import Client, mesh
 pytestmark = pytest.mark.network
 
 ANY = "127.0.0.1:0"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 async def test_retained_messages_are_the_whole_meshs() -> None:
@@ -111,12 +111,12 @@ async def test_kill_9_loses_nothing_that_is_the_whole_meshs() -> None:
         processes[2].signal(signal.SIGKILL)
         for number in range(10, 20):
             await publisher.publish("job", b"%d" % number, 1)
-        await watcher.until(lambda: bool(watcher.received), PATIENCE)
+        await watcher.until(lambda: bool(watcher.received), TIMEOUT)
         workers = worker, other
         await reached(lambda: {int(payload) for one in workers for _, payload in one.received} == set(range(20)))
         late = await stack.enter_async_context(Client(addresses[1]))
         await late.subscribe("state/+", "gone/#")
-        await late.until(lambda: len(late.received) >= 20, PATIENCE)
+        await late.until(lambda: len(late.received) >= 20, TIMEOUT)
         assert sorted(late.received) == sorted((f"state/{number}", b"on") for number in range(20))
         await publisher.publish("gone/end", b"end", 1)
         await watcher.expect("gone/end", b"end")
@@ -125,7 +125,7 @@ async def test_kill_9_loses_nothing_that_is_the_whole_meshs() -> None:
 
 async def reached(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds, which more than one client decides."""
-    end = asyncio.get_running_loop().time() + PATIENCE
+    end = asyncio.get_running_loop().time() + TIMEOUT
     while not condition():
         assert asyncio.get_running_loop().time() < end, "it does not come true"
         await asyncio.sleep(0.01)

@@ -18,7 +18,7 @@ from tests.network.meshes import Client
 pytestmark = pytest.mark.network
 
 ANY = "127.0.0.1:0"
-PATIENCE = 20.0
+TIMEOUT = 20.0
 CONNECT_V5 = b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x00\x00\x00\x01c"
 DISCONNECT_SHUTTING_DOWN = b"\xe0\x02\x8b\x00"
 """MQTT 5.0, 3.14: reason 0x8B, no properties."""
@@ -74,7 +74,7 @@ async def test_the_ready_line_says_where_to_connect() -> None:
 
 
 async def test_sigterm_tells_an_mqtt_5_client_that_the_server_shuts_down() -> None:
-    async with processes(2) as (_, leaving), asyncio.timeout(PATIENCE):
+    async with processes(2) as (_, leaving), asyncio.timeout(TIMEOUT):
         reader, writer = await asyncio.open_connection(*mqtt(leaving))
         writer.write(CONNECT_V5)
         connack = await reader.readexactly(2)
@@ -96,7 +96,7 @@ async def test_all_brokers_stopped_at_once_end_in_order() -> None:
             await client.publish(f"city/{client.name}", b"x", 1)
         for broker in brokers:
             broker.signal(signal.SIGTERM)
-        assert await asyncio.gather(*(broker.stop(PATIENCE) for broker in brokers)) == [0] * len(brokers)
+        assert await asyncio.gather(*(broker.stop(TIMEOUT) for broker in brokers)) == [0] * len(brokers)
 
 
 async def test_sigterm_while_it_still_tries_to_join_ends_it_in_order() -> None:
@@ -106,7 +106,7 @@ async def test_sigterm_while_it_still_tries_to_join_ends_it_in_order() -> None:
         process = saps_broker("b", "c", f"127.0.0.1:{port}", ANY, [at])
         starting = asyncio.create_task(process.start())
         silent.setblocking(False)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             accepted, _ = await asyncio.get_running_loop().sock_accept(silent)  # it asks who is there
         with accepted:
             process.signal(signal.SIGTERM)

@@ -23,7 +23,7 @@ from examples.smart_city.processes import BrokerProcess, saps_broker
 pytestmark = pytest.mark.network
 
 ANY = "127.0.0.1:0"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 Stored = Literal["memory", "file", "file gone", "database"]
 
 
@@ -86,7 +86,7 @@ def client(port: int, name: str, expiry: int = 3600) -> aiomqtt.Client:
         protocol=aiomqtt.ProtocolVersion.V5,
         clean_start=not expiry,
         properties=properties,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -109,7 +109,7 @@ async def fetch(port: int, name: str, count: int) -> list[int]:
         messages = aiter(subscriber.messages)
         while True:
             try:
-                message = await asyncio.wait_for(anext(messages), PATIENCE if len(got) < count else 0.5)
+                message = await asyncio.wait_for(anext(messages), TIMEOUT if len(got) < count else 0.5)
             except TimeoutError:
                 return got
             assert isinstance(message.payload, bytes)
@@ -152,7 +152,7 @@ async def test_what_a_broker_has_kept_for_one_that_stands_still_survives_its_own
         brokers.brokers[0].signal(signal.SIGCONT)
         messages, got = aiter(subscriber.messages), list[int]()
         while len(got) < 110:
-            message = await asyncio.wait_for(anext(messages), PATIENCE)
+            message = await asyncio.wait_for(anext(messages), TIMEOUT)
             assert isinstance(message.payload, bytes)
             got.append(int(message.payload))
         assert got == [*range(110)]
@@ -160,7 +160,7 @@ async def test_what_a_broker_has_kept_for_one_that_stands_still_survives_its_own
 
 async def test_a_broker_that_is_stopped_waits_for_no_copies(tmp_path: Path) -> None:
     """It need not give up what it has written itself, though the brokers with its copies do not answer any more."""
-    async with site(tmp_path, suspect_after=PATIENCE) as brokers:
+    async with site(tmp_path, suspect_after=TIMEOUT) as brokers:
         await subscribe(brokers.port(0), "away", 1)
         async with client(brokers.port(0), "publisher", 0) as publisher:
             await publisher.publish("news/a", "0", qos=1)
@@ -168,7 +168,7 @@ async def test_a_broker_that_is_stopped_waits_for_no_copies(tmp_path: Path) -> N
                 other.signal(signal.SIGSTOP)
             with pytest.raises(aiomqtt.MqttError):
                 await publisher.publish("news/a", "1", qos=1, timeout=0.2)
-        await brokers.brokers[0].stop(PATIENCE)
+        await brokers.brokers[0].stop(TIMEOUT)
         assert "leaves" in brokers.brokers[0].errors
         assert "could not write everything" not in brokers.brokers[0].errors
 
@@ -178,7 +178,7 @@ async def is_present(port: int, name: str) -> bool:
     client = DurableClient(port, name)
     reader, writer = await client.dial()
     writer.write(client.greeting())
-    packet = await asyncio.wait_for(reader.readexactly(4), PATIENCE)
+    packet = await asyncio.wait_for(reader.readexactly(4), TIMEOUT)
     writer.transport.abort()
     assert packet[0] == 0x20
     assert not packet[3], f"refused: {packet[3]}"

@@ -27,7 +27,7 @@ from tests.network.meshes import Client, mesh
 pytestmark = pytest.mark.network
 
 ANY = "127.0.0.1:0"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 ENOUGH = 1_000_000
 """Messages a session may hold: as many as a fast machine publishes while its client is on the way."""
 
@@ -46,7 +46,7 @@ class Nomad(Subscriber):
 
 async def reached(condition: Callable[[], bool]) -> None:
     """Wait until `condition` holds."""
-    end = asyncio.get_running_loop().time() + PATIENCE
+    end = asyncio.get_running_loop().time() + TIMEOUT
     while not condition():
         assert asyncio.get_running_loop().time() < end, "it does not come true"
         await asyncio.sleep(0.01)
@@ -61,7 +61,7 @@ async def test_a_client_that_goes_round_under_traffic_misses_nothing_and_gets_no
         clients: list[DurableClient] = [nomad, *publishers]
         tasks = [asyncio.create_task(nomad.run())]
         stack.push_async_callback(end, tasks)
-        await asyncio.wait_for(nomad.subscribed.wait(), PATIENCE)
+        await asyncio.wait_for(nomad.subscribed.wait(), TIMEOUT)
         tasks += [asyncio.create_task(publisher.run()) for publisher in publishers]
         for _ in range(12):
             before, heard = nomad.connections, sum(total(nomad, publisher) for publisher in publishers)
@@ -176,7 +176,7 @@ async def test_stored_sessions_move_from_file_to_file(tmp_path: Path) -> None:
         nomad = Roamer(ports[0])
         tasks = [asyncio.create_task(nomad.run())]
         stack.push_async_callback(end, tasks)
-        await asyncio.wait_for(nomad.subscribed.wait(), PATIENCE)
+        await asyncio.wait_for(nomad.subscribed.wait(), TIMEOUT)
         publisher = Publisher(ports[2], "p", window=8)
         tasks.append(asyncio.create_task(publisher.run()))
         await reached(lambda: len(publisher.acknowledged) > 20)

@@ -22,7 +22,7 @@ from saps.overlay.frames.framing import LOWEST_VERSION, VERSION, FrameReader, he
 from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.frames.versions import SINCE
 from saps.overlay.ring.keys import BrokerRef, broker_key
-from tests.links.test_links import ORDER, PATIENCE, address, ends, silent
+from tests.links.test_links import ORDER, TIMEOUT, address, ends, silent
 from tests.network.meshes import settings
 
 pytestmark = pytest.mark.network
@@ -82,7 +82,7 @@ async def test_a_mesh_is_upgraded_one_broker_after_the_other_while_messages_flow
 ) -> None:
     """To a next version that is made up. Brokers that stay lose, double and reorder nothing of QoS 1."""
     newer(monkeypatch)
-    async with AsyncExitStack() as stack, asyncio.timeout(3 * PATIENCE):
+    async with AsyncExitStack() as stack, asyncio.timeout(3 * TIMEOUT):
         brokers: dict[str, Broker] = {}
         for number in range(4):
             brokers[f"b{number}"] = await started(stack, VERSION, number, list(brokers.values()))
@@ -138,7 +138,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
         Gathered(6, [Baseline("new", 1, [3]), Outstanding("new", 1, 3, 0)], True, 1),
         Told(7, []),
     ]
-    async with asyncio.timeout(PATIENCE), ends("new") as (new,), silent() as (port, accepted):
+    async with asyncio.timeout(TIMEOUT), ends("new") as (new,), silent() as (port, accepted):
         new.links.side.speaks = NEXT
         old = BrokerRef("old", 1, f"127.0.0.1:{port}", "c")
         for frame in (*sent, Ping()):
@@ -160,7 +160,7 @@ async def test_a_broker_of_an_older_version_is_sent_only_what_it_knows(monkeypat
 
 async def test_brokers_of_the_same_next_version_say_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     newer(monkeypatch)
-    async with asyncio.timeout(PATIENCE), ends("a", "b") as (a, b):
+    async with asyncio.timeout(TIMEOUT), ends("a", "b") as (a, b):
         a.links.side.speaks = b.links.side.speaks = NEXT
         a.send(b.ref, Told(7, []))
         await b.until(lambda: bool(b.frames))
@@ -168,7 +168,7 @@ async def test_brokers_of_the_same_next_version_say_all_of_it(monkeypatch: pytes
 
 
 async def test_brokers_without_a_version_in_common_are_no_mesh() -> None:
-    async with asyncio.timeout(PATIENCE), ends("a") as (a,):
+    async with asyncio.timeout(TIMEOUT), ends("a") as (a,):
         reader, writer = await asyncio.open_connection(*address(a.ref))
         writer.write(hello(BrokerRef("old", 1, "127.0.0.1:1", "c"), ORDER, highest=LOWEST_VERSION - 1))
         while await reader.read(1 << 16):

@@ -40,7 +40,7 @@ from saps.ofm.switch.switch import Switch
 from saps.ofm.trees.tree import Tree
 from tests.ofm.frames import captured, encode, flow_text, group_text
 from tests.ofm.networks import ADDRESS, BASELINE, broker_at, sent_by
-from tests.ofm.openflow.ovs import PATIENCE, Ovs, needs_ovs, open_vswitch
+from tests.ofm.openflow.ovs import TIMEOUT, Ovs, needs_ovs, open_vswitch
 
 pytestmark = [pytest.mark.network, needs_ovs]
 
@@ -83,7 +83,7 @@ def through_ovs(
     for port in PORTS:
         ovs.receive(f"{bridge}p{port}", encode(replace(LAST, udp_src=port)))
     out: Counter[tuple[int, Packet]] = Counter()
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while sum(count for (_, packet), count in out.items() if packet.payload == LAST.payload) < len(PORTS) ** 2:
         assert time.monotonic() < end, "the last packet did not come out"
         time.sleep(0.01)

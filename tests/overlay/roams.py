@@ -33,7 +33,7 @@ from saps.simulator import SimBroker
 from tests.frontend.mqtt.bench import Client, pubcomp, pubrec
 from tests.overlay.hubs import Hubs
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Virtual seconds that a test waits for what must come."""
 
 
@@ -273,7 +273,7 @@ class Nomad:
             self.answer()
             return bool(condition())
 
-        self.mesh.run_until(holds, PATIENCE)
+        self.mesh.run_until(holds, TIMEOUT)
 
     def arrive(self, broker: SimBroker, clean: bool = False) -> bool:
         """Connect, and wait until the broker has let it in. What CONNACK says of the session."""

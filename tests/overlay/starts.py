@@ -29,7 +29,7 @@ class Process:
         self.broker: SimBroker | None = None
         self.alive = True
         self.is_refused = False
-        self.start = Start(ref, places, self, site.patience)
+        self.start = Start(ref, places, self, site.timeout)
         self.start.begin()
 
     @property
@@ -98,10 +98,10 @@ class Process:
 class Site(Simulation):
     """Brokers of one site: processes that are killed and started."""
 
-    def __init__(self, seed: int, patience: float = 5.0) -> None:
+    def __init__(self, seed: int, timeout: float = 5.0) -> None:
         super().__init__(seed, check=False)
         self.faulty = True
-        self.patience = patience
+        self.timeout = timeout
         self.processes: dict[str, Process] = {}
         self.probes = 0
         self.blocked: set[tuple[str, str]] = set()

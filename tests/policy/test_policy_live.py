@@ -20,7 +20,7 @@ from saps.ofm.controller.program import OfcProgram
 from saps.policy.files_io import PolicyFiles
 from tests.network.meshes import Client, mesh, settings
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 FILE = """<strategy version="{}"><topic name="city"><topic name="health"><forbid broker="{}"/></topic></topic>
 <cluster name="c1"><switch dpid="0000000000000002"/></cluster></strategy>"""
 
@@ -31,7 +31,7 @@ async def test_a_running_broker_takes_a_new_policy_on_sighup_or_none_of_it(tmp_p
     file.write_text(FILE.format(1, "b0"))
     process = saps_broker("b0", "c0", "127.0.0.1:0", "127.0.0.1:0")
     process.command = (*process.command, "--set", f"policy.file={file}")
-    async with process, asyncio.timeout(PATIENCE):
+    async with process, asyncio.timeout(TIMEOUT):
         host, port = dict(part.split("=") for part in process.ready_line.split()[1:])["mqtt"].rsplit(":", 1)
         async with Client((host, int(port))) as client:
             await client.subscribe("city/#")
@@ -59,7 +59,7 @@ async def test_a_running_broker_takes_a_new_policy_on_sighup_or_none_of_it(tmp_p
 async def test_what_another_broker_publishes_does_not_come_either(tmp_path: Path) -> None:
     file = tmp_path / "policy.xml"
     file.write_text(FILE.format(1, "b1"))
-    async with mesh(2, 2) as brokers, asyncio.timeout(PATIENCE):
+    async with mesh(2, 2) as brokers, asyncio.timeout(TIMEOUT):
         # Only the receiving broker has the policy: it obeys whatever the others think.
         (first, second) = brokers
         options = second.options

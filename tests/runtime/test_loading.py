@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds a test waits for what must come."""
 PROGRAMS = {
     "saps": [str(Path(sys.executable).with_name("saps")), "brokers"],
@@ -54,7 +54,7 @@ def test_an_interrupt_while_a_program_is_loaded_ends_it_quietly(program: str, se
         for _ in range(moment):
             assert process.stderr.readline().startswith("import time:")
         process.send_signal(signal.SIGINT)
-        said, more = process.communicate(timeout=PATIENCE)
+        said, more = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, said) == (130, ""), more
         assert [line for line in more.splitlines() if not line.startswith("import time:")] == []
 
@@ -64,5 +64,5 @@ def test_where_an_interrupt_is_ignored_it_stays_so() -> None:
 from saps.runtime.loading import Loading
 with Loading(): os.kill(os.getpid(), signal.SIGINT)"""
     with inherited(signal.SIG_IGN):
-        done = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=False)
+        done = subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT, check=False)
     assert done.returncode == 0

@@ -23,8 +23,8 @@ from saps.frontend.mqtt.codec.packets import V5, Ack, Connack, Connect, Packet
 from saps.frontend.mqtt.codec.properties import Property
 from saps.storage.place import Server
 
-PATIENCE = 60.0
-"""Seconds to wait for what must come. It is no requirement, only the end of hope."""
+TIMEOUT = 60.0
+"""Seconds to wait for what must come."""
 
 
 @contextlib.asynccontextmanager
@@ -58,7 +58,7 @@ def client(running: Broker, name: str, expiry: int = 0) -> aiomqtt.Client:
         protocol=aiomqtt.ProtocolVersion.V5,
         clean_start=not expiry,
         properties=properties,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
 
 
@@ -72,14 +72,14 @@ def recovery(running: Broker) -> asyncio.Event:
 
 async def until(true: Callable[[], bool]) -> None:
     """Returns when the condition holds; nobody tells of it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
 
 async def taken(found: aiomqtt.Client, count: int) -> list[tuple[str, bytes]]:
     messages: list[tuple[str, bytes]] = []
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while len(messages) < count:
             message = await anext(found.messages)
             assert isinstance(message.payload, bytes)
@@ -110,7 +110,7 @@ class Peer:
     async def next(self) -> Packet:
         """The next packet. Raises `EOFError` at the end."""
         while not self._packets:
-            data = await asyncio.wait_for(self._reader.read(65536), PATIENCE)
+            data = await asyncio.wait_for(self._reader.read(65536), TIMEOUT)
             if not data:
                 raise EOFError
             self._packets.extend(self._decoder.feed(data))

@@ -14,7 +14,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.storage.driver.writer import Writer
 from saps.storage.journal import Batch
 from tests.storage.conftest import Place
-from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
+from tests.storage.running import TIMEOUT, Peer, broker, client, recovery, subscribed_device, taken
 
 
 @pytest.mark.network
@@ -56,7 +56,7 @@ async def test_a_full_file_refuses_what_is_new_until_it_has_been_fetched(place: 
                 assert await another.welcome() == Reason.QUOTA_EXCEEDED
             async with client(running, "device", 3600) as device:
                 assert len(await taken(device, sent)) == sent
-                await asyncio.wait_for(well.wait(), PATIENCE)
+                await asyncio.wait_for(well.wait(), TIMEOUT)
             assert await sender.answer(Publish("a", b"again", 1, packet_id=1)) == Reason.SUCCESS
         async with client(running, "device", 3600) as device:
             assert await taken(device, 1) == [("a", b"again")]
@@ -91,7 +91,7 @@ async def test_a_broken_disk_refuses_and_comes_back(place: Place, monkeypatch: p
             async with Peer(running, "device", 3600) as device:
                 assert await device.welcome() == Reason.UNSPECIFIED_ERROR
             broken = False
-            await asyncio.wait_for(well.wait(), PATIENCE)
+            await asyncio.wait_for(well.wait(), TIMEOUT)
             assert await second.answer(Publish("a", b"stored", 1, packet_id=3)) == Reason.SUCCESS
         async with client(running, "device", 3600) as stored:
             assert [payload for _, payload in await taken(stored, 3)] == [b"before", b"unanswered", b"stored"]
@@ -110,6 +110,6 @@ async def test_a_damaged_file_stops_the_broker_with_its_name(tmp_path: Path) -> 
         stdout=-1,
         stderr=-1,
     )
-    _, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+    _, errors = await asyncio.wait_for(process.communicate(), TIMEOUT)
     assert process.returncode == 2
     assert str(file) in errors.decode().replace("\n", "")

@@ -13,7 +13,7 @@ import pytest
 
 from saps.frontend.mqtt.codec.packets import Ack, Disconnect, Publish
 from saps.frontend.mqtt.codec.reasons import Reason
-from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken
+from tests.storage.running import TIMEOUT, Peer, broker, client, recovery, subscribed_device, taken
 
 BIG = 20_000
 """Bytes of a publication: a few hundred of them fill the file system."""
@@ -66,7 +66,7 @@ async def test_without_space_it_refuses_stays_up_and_goes_on_when_there_is_some(
             async with Peer(running, "another", 3600) as another:
                 assert await another.welcome() == Reason.QUOTA_EXCEEDED
             filler.unlink()
-            await asyncio.wait_for(well.wait(), PATIENCE)
+            await asyncio.wait_for(well.wait(), TIMEOUT)
             assert await second.answer(Publish("a", b"after", 1, packet_id=2)) == Reason.SUCCESS
     async with broker(small_disk / "broker.db") as again, client(again, "device", 3600) as device:
         payloads = [payload[:6] for _, payload in await taken(device, acknowledged + 2)]

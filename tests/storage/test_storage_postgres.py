@@ -31,7 +31,7 @@ from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Table
 from saps.storage.place import Server, shown, url_fault
 from tests.storage.damaging import fill
-from tests.storage.running import PATIENCE, Peer, broker, client, recovery, subscribed_device, taken, until
+from tests.storage.running import TIMEOUT, Peer, broker, client, recovery, subscribed_device, taken, until
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +179,7 @@ async def test_without_the_server_it_refuses_stays_up_and_goes_on_when_it_is_bac
                 async with Peer(running, "device", 3600) as device:
                     assert await device.welcome() == Reason.UNSPECIFIED_ERROR
                 postgres.start()
-                await asyncio.wait_for(well.wait(), PATIENCE)
+                await asyncio.wait_for(well.wait(), TIMEOUT)
                 assert await second.answer(Publish("a", b"stored", 1, packet_id=3)) == Reason.SUCCESS
         finally:
             if not postgres.runs:
@@ -233,10 +233,10 @@ async def test_a_password_comes_from_a_file_or_the_environment_and_is_never_show
         given = {"SAPS_STORAGE__URL": url, "SAPS_STORAGE__PASSWORD_FILE": str(file) if password else ""}
         process = await asyncio.create_subprocess_exec(*words, stdout=-1, stderr=-1, env={**os.environ, **given})
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+        line = await asyncio.wait_for(process.stdout.readline(), TIMEOUT)
         if line.startswith(b"ready"):
             process.terminate()
-        output, errors = await asyncio.wait_for(process.communicate(), PATIENCE)
+        output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT)
         assert process.returncode == shows, errors.decode()
         return (line + output + errors).decode()
 

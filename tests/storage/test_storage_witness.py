@@ -15,7 +15,7 @@ from saps.storage.place import Server
 from saps.storage.witness import REMEMBERED, WITNESS, Witness
 from tests.storage.conftest import Place
 from tests.storage.damaging import ENDINGS
-from tests.storage.running import PATIENCE, broker, client, subscribed_device, until
+from tests.storage.running import TIMEOUT, broker, client, subscribed_device, until
 
 TABLES = ("saps_brokers", "saps_records", "saps_quarantine")
 
@@ -70,7 +70,7 @@ async def asked(running: Broker) -> None:
     answered = asyncio.Event()
     call = partial(running.agents.call, f"!{WITNESS}", "note", ("probe", b"", 0), lambda answers: answered.set())
     running.mesh.act(call)
-    await asyncio.wait_for(answered.wait(), PATIENCE)
+    await asyncio.wait_for(answered.wait(), TIMEOUT)
 
 
 @pytest.mark.network

@@ -25,7 +25,7 @@ from saps.tracing.context import Context, Sampler, carried, carrying
 from saps.tracing.spans import Traces, Value
 from saps.tracing.tracer import Tracer
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds a test waits for what must come."""
 CONTEXTS = st.builds(Context, st.integers(1, (1 << 128) - 1), st.integers(1, (1 << 64) - 1), st.booleans())
 EXAMPLE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -190,7 +190,7 @@ async def test_one_message_is_followed_from_broker_to_broker() -> None:
             for each in (sign, display):
                 await each.subscribe("air/#", qos=1)
             await sensor.publish("air/ward1", b"21.5", qos=1, properties=properties(unit="C"))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 seen = [user_of(await anext(aiter(each.messages))) for each in (sign, display)]
         assert seen[0] == seen[1]
         assert seen[0][0] == ("unit", "C")
@@ -228,7 +228,7 @@ async def test_what_its_publisher_says_of_a_trace_holds_and_is_not_altered() -> 
             await sign.subscribe("#", qos=1)
             for number, said in enumerate((EXAMPLE, EXAMPLE[:-2] + "00", "nonsense")):
                 await sensor.publish(f"t/{number}", b"", qos=1, properties=properties(a="1", traceparent=said))
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     message = await anext(aiter(sign.messages))
                 assert user_of(message) == [("a", "1"), ("traceparent", said)]
         asked = EXAMPLE.split("-")
@@ -246,7 +246,7 @@ async def test_a_small_share_is_traced_though_bursts_are_passed_on_unopened() ->
             await sign.subscribe("t")
             for number in range(count):
                 await sensor.publish("t", str(number))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 messages = aiter(sign.messages)
                 came = [await anext(messages) for _ in range(count)]
         assert [int(bytes(message.payload)) for message in came] == list(range(count))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 """Seconds for an answer of the process."""
 
 
@@ -68,5 +68,5 @@ class Disks:
     async def _line(self) -> str:
         assert self._process is not None
         assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return (await self._process.stdout.readline()).decode().strip()

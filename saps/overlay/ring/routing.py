@@ -134,7 +134,9 @@ class Routing:
         if not level:
             self._count_next_to(before, -1)
             self._count_next_to(ref, 1)
-            self.look_beside(node)
+            self._look_beside(node)
+            if rightward:
+                self._look_at_end(node)
 
     def _count_next_to(self, ref: Ref | None, links: int) -> None:
         """Add to the number of links to a neighbour's broker in level 0."""
@@ -155,18 +157,21 @@ class Routing:
             if not linking:
                 del self._linking[broker]
 
-    def look_beside(self, node: Node) -> None:
-        """Update the indexes after the neighbours of a node in level 0 may have changed."""
-        key, me = node.key, self._port.me
-        right, left = node.right[0], node.left[0]
+    def _look_beside(self, node: Node) -> None:
+        """Update `_beside` after a neighbour of a node in level 0 may have changed."""
+        me, right, left = self._port.me, node.right[0], node.left[0]
         if right is not None and left is not None and right.broker == me and left.broker == me:
-            self._beside.pop(key, None)
+            self._beside.pop(node.key, None)
         else:
-            self._beside[key] = None
+            self._beside[node.key] = None
+
+    def _look_at_end(self, node: Node) -> None:
+        """Update `ends` after the right neighbour of a node in level 0, or the next own key, may have changed."""
+        key, right = node.key, node.right[0]
         if node.state is State.JOINING or self.nodes.get(key) is not node:
             return
         following = self.order.after(key)
-        if right is not None and following is not None and right.key == following and right.broker == me:
+        if right is not None and following is not None and right.key == following and right.broker == self._port.me:
             self.ends.discard(key)
         elif self.ends.add(key):
             self._on_end(key)
@@ -174,7 +179,7 @@ class Routing:
     def into_order(self, node: Node) -> None:
         """Add a node that is in the overlay now."""
         self.order.add(node.key)
-        self.look_beside(node)
+        self._look_at_end(node)
         self._look_before(node.key)
 
     def out_of_order(self, node: Node) -> None:
@@ -195,7 +200,7 @@ class Routing:
     def _look_before(self, key: Key) -> None:
         before = self.order.before(key)
         if before is not None:
-            self.look_beside(self.nodes[before])
+            self._look_at_end(self.nodes[before])
 
     def last_in_row(self, node: Node, end: Key) -> Node:
         """Return the last own node before `end` that right links reach from a node without leaving this broker."""

@@ -22,7 +22,7 @@ LATENCY = 1e-6, 2e-6
 SETTLED = 1e-3
 """Seconds after which the brokers have done what an input asks of them."""
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 """Virtual seconds that an answer may take."""
 
 
@@ -58,7 +58,7 @@ class MeshBench(Bench):
         self._simulation.run(SETTLED)
 
     def await_until(self, condition: Callable[[], bool]) -> None:
-        end = self.now + PATIENCE
+        end = self.now + TIMEOUT
         while not condition() and self.now < end:
             self._simulation.run(SETTLED)
 

@@ -19,7 +19,7 @@ from tests.frontend.mqtt.websockets import web_server
 pytestmark = pytest.mark.interop
 
 PACKAGE = Path(__file__).resolve().parents[2] / "interop_js"
-PATIENCE = 90.0
+TIMEOUT = 90.0
 
 
 def need_mqttjs() -> None:
@@ -93,7 +93,7 @@ async def test_round_trip_in_a_page_in_chromium(tmp_path: Path) -> None:
                 stderr=asyncio.subprocess.DEVNULL,
             )
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     check(await results.get(), version)
             finally:
                 browser.terminate()

@@ -30,7 +30,7 @@ from saps.messages import Message
 from tests.frontend.mqtt.peers import running
 from tests.frontend.mqtt.websockets import web_server
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ async def test_a_page_of_a_foreign_origin_is_refused_and_a_plain_request_told_wh
 
 
 async def test_a_connection_without_a_request_is_closed() -> None:
-    async with running() as server, web_server(server, patience=0.1) as site:
+    async with running() as server, web_server(server, seconds=0.1) as site:
         reader, writer = await asyncio.open_connection(*site.addresses[0])
         writer.write(b"GET /mqtt HTTP/1.1\r\n")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while await reader.read(100):
                 pass
         writer.close()
@@ -117,7 +117,7 @@ async def test_a_client_that_does_not_read_is_held_to_the_limits_and_does_not_sl
             await fast.send_bytes(encode(Connect("fast"), V5) + encode(Subscribe(1, [SubscribeEntry("b")]), V5))
             assert [type(packet) for packet in await packets(2)] == [Connack, Suback]
             payload = bytes(100_000)
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 for number in range(1, 60_000):
                     await fast.send_bytes(encode(Publish("a", payload, 1, packet_id=number), V5))
                     await fast.send_bytes(encode(Publish("b", b"%d" % number), V5))
@@ -137,7 +137,7 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
         host, port = site.addresses[0]
         async with session.ws_connect(f"ws://{host}:{port}/mqtt", protocols=("mqtt",)) as deaf:
             await deaf.send_bytes(encode(Connect("deaf"), V5) + encode(Subscribe(1, [SubscribeEntry("a")]), V5))
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while not server.frontend.queued.used:
                     server.hub.publish(Batch.of(Message("a", bytes(1 << 20))))
                     server.frontend.turn.flush()
@@ -154,7 +154,7 @@ async def test_a_client_that_is_not_to_be_read_is_not_and_goes_on_where_it_was()
                 await socket.send_bytes(encode(Publish("a", b"%d" % number), V5))
             await socket.send_bytes(b"\xc0\0")
             reader, got = PacketReader(V5), list[Packet]()
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while len(got) < 2:
                     got += reader.feed((await socket.receive()).data)
             assert server.hub.published == 100

@@ -15,10 +15,10 @@ from tests.frontend.mqtt.peers import servers_of
 
 @asynccontextmanager
 async def web_server(
-    server: MqttServer, origins: tuple[str, ...] = (), context: ssl.SSLContext | None = None, patience: float = 10.0
+    server: MqttServer, origins: tuple[str, ...] = (), context: ssl.SSLContext | None = None, seconds: float = 10.0
 ) -> AsyncIterator[WebServer]:
     """MQTT over WebSocket on a free port, closed at the end."""
-    web = WebServer(patience, origins=origins)
+    web = WebServer(seconds, origins=origins)
     turns = cycle([MqttSockets(each, web.origins) for each in servers_of(server)])
     web.add("/mqtt", lambda request: next(turns).handle(request))
     await web.listen("127.0.0.1", 0, context)

@@ -20,8 +20,8 @@ import pytest
 from benchmarks.processes import free_port
 from examples.common.clients import NO_DELAY
 
-PATIENCE = 60.0
-"""Seconds a test waits for what must come: no requirement, only the end of hope."""
+TIMEOUT = 60.0
+"""Seconds a test waits for what must come."""
 
 SAPS = Path(sys.executable).with_name("saps")
 
@@ -67,7 +67,7 @@ class Mosquitto:
     async def start(self) -> None:
         """Returns when it accepts connections."""
         self._process = await asyncio.create_subprocess_exec(self._binary, "-c", str(self._configuration))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 assert self._process.returncode is None, "mosquitto ended"
                 try:
@@ -132,7 +132,7 @@ class Saps:
         )
         self._reader = asyncio.create_task(self._read(self._process))
         assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             line = await self._process.stdout.readline()
         assert line.startswith(b"ready "), self.log
 
@@ -142,7 +142,7 @@ class Saps:
 
     async def logs(self, condition: Callable[[list[str]], bool]) -> None:
         """Wait until the log lines since its start fulfil the condition."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not condition(self.log[self._mark :]):
                 self._logged.clear()
                 await self._logged.wait()
@@ -151,7 +151,7 @@ class Saps:
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(number)
             try:
-                await asyncio.wait_for(self._process.wait(), PATIENCE)
+                await asyncio.wait_for(self._process.wait(), TIMEOUT)
             except TimeoutError:
                 self._process.kill()
                 raise
@@ -201,11 +201,11 @@ class Peer:
 
     async def publish(self, topic: str, payload: str, qos: int = 1, retain: bool = False) -> None:
         """Returns, with QoS 1 or 2, when the broker has confirmed."""
-        await self._client.publish(topic, payload.encode(), qos=qos, retain=retain, timeout=PATIENCE)
+        await self._client.publish(topic, payload.encode(), qos=qos, retain=retain, timeout=TIMEOUT)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until `condition` holds; it is looked at after each arrival. Raises TimeoutError."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not condition():
                 self._changed.clear()
                 await self._changed.wait()

@@ -17,7 +17,7 @@ from saps.local.batch import Batch
 from saps.local.hub import Hub
 from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import Message, Properties, Reached
-from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer
+from tests.frontend.upstream.sites import TIMEOUT, Mosquitto, Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]
 
@@ -61,7 +61,7 @@ class Withholding:
         done([Reached(1, 1)])
 
     async def until(self, *payloads: str) -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not set(payloads) <= self.has.keys():
                 self._changed.clear()
                 await self._changed.wait()
@@ -89,7 +89,7 @@ async def started(
         mesh.confirm("ready")
         yield upstream, mesh
     finally:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await upstream.stop()
 
 
@@ -143,7 +143,7 @@ async def test_publishers_are_held_back_while_mosquitto_is_too_slow(mosquitto: M
             assert held == [True]
         finally:
             mosquitto.signal(signal.SIGCONT)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await released.wait()
         await outside.has("t", *map(str, range(60)))
         assert held == [True, False]
@@ -165,7 +165,7 @@ async def test_a_stop_does_not_wait_for_what_will_never_be_acknowledged(
     mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, upstream_goes: bool
 ) -> None:
     """The rest expires while one message is in flight, or the connection breaks."""
-    monkeypatch.setattr("saps.frontend.upstream.bridge_io.DRAIN", 100 * PATIENCE)
+    monkeypatch.setattr("saps.frontend.upstream.bridge_io.DRAIN", 100 * TIMEOUT)
     held: list[bool] = []
     async with started(mosquitto, held.append, in_flight=1) as (upstream, _):
         publisher = PublisherAgent(upstream._hub, "inside")
@@ -180,7 +180,7 @@ async def test_a_stop_does_not_wait_for_what_will_never_be_acknowledged(
         if upstream_goes:
             mosquitto.signal(signal.SIGKILL)
         mosquitto.signal(signal.SIGCONT)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await stopping
         assert held == [True, False] or upstream_goes
         assert upstream.describe()["dropped"] == 60 or upstream_goes

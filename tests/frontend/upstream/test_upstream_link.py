@@ -16,7 +16,7 @@ from saps.frontend.upstream.address import Endpoint
 from saps.frontend.upstream.link_io import Access, Link
 from saps.frontend.upstream.mapping import Mapping
 from saps.messages import Message
-from tests.frontend.upstream.sites import PATIENCE, Mosquitto
+from tests.frontend.upstream.sites import TIMEOUT, Mosquitto
 
 CONNACK = bytes((0x20, 2, 0, 0))
 RESET = struct.pack("ii", 1, 0)
@@ -72,7 +72,7 @@ async def test_a_reset_is_noticed_after_what_came_before_it(
         received.append(message.payload)
         confirm()
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
         group.create_task(upstream.accept()).add_done_callback(lambda task: upstream.say(CONNACK))
         async with Link(upstream.access, receive) as link:
             upstream.say(b"".join(map(publication, range(1, count + 1))))
@@ -88,7 +88,7 @@ async def test_a_reset_right_after_the_answer_is_noticed(upstream: Upstream) -> 
         upstream.say(CONNACK)
         upstream.reset()
 
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:
         group.create_task(upstream.accept()).add_done_callback(answer)
         with pytest.raises(aiomqtt.MqttError):
             async with Link(upstream.access, lambda message, confirm: None) as link:
@@ -99,7 +99,7 @@ async def test_an_upstream_that_accepts_and_says_nothing_is_given_up(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("saps.frontend.upstream.link_io.ANSWER", 0.05)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         with pytest.raises(aiomqtt.MqttError, match="no answer within"):
             async with Link(upstream.access, lambda message, confirm: None):
                 pass
@@ -128,7 +128,7 @@ async def test_a_cancellation_that_comes_together_with_an_answer_is_not_lost(tmp
 
     async with Mosquitto(tmp_path / "mosquitto") as mosquitto:
         serving = asyncio.create_task(serve(mosquitto.url))
-        done, _ = await asyncio.wait((serving,), timeout=PATIENCE)
+        done, _ = await asyncio.wait((serving,), timeout=TIMEOUT)
         serving.cancel()
         assert done
         assert serving.cancelled()

@@ -13,7 +13,7 @@ import aiomqtt
 import pytest
 from paho.mqtt.properties import Properties
 
-from tests.frontend.upstream.sites import PATIENCE, Mosquitto, Peer, Saps
+from tests.frontend.upstream.sites import TIMEOUT, Mosquitto, Peer, Saps
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(180), pytest.mark.xdist_group("processes")]
 
@@ -31,7 +31,7 @@ def numbers(first: int, last: int) -> list[str]:
 async def publish_through(port: int, topic: str, payloads: list[str]) -> None:
     """Publish all in order with QoS 1, each until it is acknowledged, whatever happens to the broker meanwhile."""
     left = list(payloads)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while left:
             with suppress(aiomqtt.MqttError):
                 async with aiomqtt.Client("127.0.0.1", port, protocol=aiomqtt.ProtocolVersion.V5, timeout=2) as client:
@@ -66,7 +66,7 @@ class Collector:
 
     async def collect(self, wanted: set[str]) -> None:
         """Everything that was kept, until all of `wanted` has come."""
-        async with asyncio.timeout(PATIENCE), self._client() as client:
+        async with asyncio.timeout(TIMEOUT), self._client() as client:
             async for message in client.messages:
                 self.payloads.append(bytes(message.payload).decode())
                 if wanted <= set(self.payloads):

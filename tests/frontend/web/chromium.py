@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientWebSocketResponse
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds for which a page may take to be as wanted."""
 SIZES = {"desktop": (1360, 850, 1.0), "phone": (390, 844, 2.0)}
 """Width, height, and pixels of the screen for each of the page's."""
@@ -42,7 +42,7 @@ class Page:
         """A command of the DevTools protocol."""
         self._calls += 1
         await self._socket.send_json({"id": self._calls, "method": method, "params": params})
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 told = await self._socket.receive_json()
                 if told.get("id") == self._calls:
@@ -85,7 +85,7 @@ class Page:
 
     async def until(self, script: str) -> Any:
         """The value of an expression as soon as it is true."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not (found := await self.run(script)):  # noqa: ASYNC110 - the page is asked, it does not tell
                 await asyncio.sleep(0.05)
             return found
@@ -130,7 +130,7 @@ async def browser(profile: Path) -> AsyncIterator[Page]:
 
 async def _port(file: Path, process: asyncio.subprocess.Process) -> int:
     """Where the browser listens, once it has said so."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             assert process.returncode is None, "the browser has ended"
             if lines := await asyncio.to_thread(_lines, file):

@@ -15,7 +15,7 @@ from saps.broker.broker import Broker
 from saps.config.sources_io import load
 
 ANY = "127.0.0.1:0"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds a test waits for what must come."""
 
 

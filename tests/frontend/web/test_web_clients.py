@@ -19,7 +19,7 @@ from saps.operations.bans import BanList
 from saps.operations.bans_io import read_bans
 from saps.operations.values import SORTS
 from saps.runtime.atomic_file import replacing
-from tests.frontend.web.conftest import PATIENCE, Site, Start
+from tests.frontend.web.conftest import TIMEOUT, Site, Start
 from tests.frontend.web.test_web_mesh import mesh_of, until
 from tests.frontend.web.test_web_topics import subscribed
 
@@ -92,7 +92,7 @@ async def test_a_ban_holds_at_all_brokers_once_it_is_answered_and_after_restarts
 
     late = await start("b3", join=first.broker.ref.address)  # a neighbour tells it
     assert late.broker.operations is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not late.broker.operations.bans.table.live():  # noqa: ASYNC110 - it does not tell
             await asyncio.sleep(0.05)
     for site in (late, *others, first):
@@ -150,7 +150,7 @@ async def test_retained_messages_are_browsed_a_page_at_a_time_and_deleted(start:
     (row,) = (await sites[1].json("/v1/retained?filter=other"))["messages"]
     assert (row["text"], row["size"], row["broker"]) == ("0xff", 1, "b0")
     assert 0 < row["expires"] <= 60
-    assert abs(row["at"] - time.time()) < PATIENCE
+    assert abs(row["at"] - time.time()) < TIMEOUT
     async with sites[1].session.delete(f"{sites[1].url}/v1/retained/air/0") as response:
         assert await response.json() == {"topic": "air/0"}
 
@@ -183,7 +183,7 @@ async def test_a_client_and_a_topic_are_followed_at_whatever_broker(start: Start
     async def follow(query: str, wanted: Callable[[dict[str, Any]], bool]) -> None:
         async with sites[0].session.get(f"{sites[0].url}/v1/follow?{query}&seconds=60") as response:
             assert response.status == 200
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await sites[0].publish("air/x", b"21", qos=1)
                 async for line in response.content:
                     if line.startswith(b"data:"):
@@ -203,7 +203,7 @@ async def test_a_client_and_a_topic_are_followed_at_whatever_broker(start: Start
     for site in sites:  # nothing is left of it
         following = site.broker.operations
         assert following is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while following.following._follows:  # noqa: ASYNC110 - it does not tell
                 await asyncio.sleep(0.05)
         assert site.broker.hub.tracer is None

@@ -17,14 +17,14 @@ from saps.frontend.web.mesh.live import News, Picture, news
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import Broker, State, TopicRow
 from saps.frontend.web.mesh.status import StatusAgent
-from tests.frontend.web.conftest import PATIENCE, Site, Start, crash
+from tests.frontend.web.conftest import TIMEOUT, Site, Start, crash
 from tests.frontend.web.snapshots import broker_row, snapshot, topic_row
 from tests.frontend.web.test_web_topics import subscribed
 
 
 async def until(ask: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool]) -> Any:
     """The first answer that is as wanted."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not wanted(found := await ask()):  # noqa: ASYNC110 - what is asked does not tell
             await asyncio.sleep(0.1)
         return found
@@ -63,7 +63,7 @@ async def test_one_broker_knows_of_all_and_adds_up_their_topics(start: Start) ->
     to, sent, away = next(iter(brokers["brokers"][0]["traffic"]))
     assert to in {"b1", "b2", "b3"}
     assert sent >= 0
-    assert away is None or 0 < away < PATIENCE
+    assert away is None or 0 < away < TIMEOUT
     assert sum(b["published"] for b in brokers["brokers"]) == sites[0].broker.hub.published
 
 
@@ -96,7 +96,7 @@ async def test_a_broker_that_dies_is_known_as_away_until_it_is_forgotten(
         lambda: sites[0].json("/v1/brokers"), lambda found: found["away"] and len(found["brokers"]) == 2
     )
     (away,) = found["away"]
-    assert (away["name"], away["cluster"], abs(away["since"] - time.time()) < PATIENCE) == ("b1", "c0", True)
+    assert (away["name"], away["cluster"], abs(away["since"] - time.time()) < TIMEOUT) == ("b1", "c0", True)
     seen = [(event["what"], event["broker"]) for event in reversed(found["events"])]
     assert [event for event in seen if event[1] == "b1"] == [("joined", "b1"), ("suspected", "b1"), ("dead", "b1")]
     assert ("joined", "b2") in seen
@@ -169,7 +169,7 @@ async def test_a_fault_before_the_first_state_is_pushed_too(start: Start, monkey
     sites = await mesh_of(start, 2)
     with monkeypatch.context() as patched:
         patched.setattr("saps.frontend.web.http.answers.TIMEOUT", 0)
-        async with asyncio.timeout(PATIENCE), sites[0].session.ws_connect(f"{sites[0].url}/v1/live") as socket:
+        async with asyncio.timeout(TIMEOUT), sites[0].session.ws_connect(f"{sites[0].url}/v1/live") as socket:
             told = msgspec.json.decode((await socket.receive()).data)
             assert (told["at"], told["fault"]) == (0, "The mesh does not answer: nothing for 0 s")
             patched.undo()
@@ -192,7 +192,7 @@ async def test_what_is_pushed_adds_up_to_what_is_asked(start: Start) -> None:
             del topics[name]
         return told
 
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert (await one())["full"]
         assert brokers.keys() == {"b0", "b1"}
         await subscribed(sites[1], "late")
@@ -209,7 +209,7 @@ async def test_nobody_is_asked_while_nobody_looks(start: Start) -> None:
         await socket.receive()
     assert len(registry._answered) > answered
     live = sites[0].broker.web._console._live  # type: ignore[union-attr]
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         if live._loop is not None:
             await live._loop
     answered = len(registry._answered)

@@ -20,7 +20,7 @@ import saps
 from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.frontend.mqtt.systree import SysTree
 from tests.batches import frame as publication
-from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
+from tests.frontend.web.conftest import TIMEOUT, Site, Start, authorization
 from tests.frontend.web.test_web_mesh import mesh_of
 from tests.frontend.web.test_web_topics import subscribed
 
@@ -181,7 +181,7 @@ async def test_the_time_until_all_have_confirmed_is_a_histogram(start: Start) ->
     assert "saps_publication_latency_seconds_count 5.0" in text
     assert 'saps_publication_latency_seconds_bucket{le="+Inf"} 5.0' in text
     (waited,) = re.findall(r"^saps_publication_latency_seconds_sum (\S+)", text, re.MULTILINE)
-    assert 0 < float(waited) < PATIENCE
+    assert 0 < float(waited) < TIMEOUT
 
 
 async def test_the_pages_are_served_from_a_package_behind_symbolic_links(tmp_path: Path) -> None:

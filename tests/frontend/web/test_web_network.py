@@ -15,6 +15,7 @@ from saps.ofm.northbound.driver.server import NorthboundServer
 from saps.ofm.northbound.schema import (
     BrokerCount,
     Changes,
+    DecodedAddress,
     OfmState,
     OfmStats,
     PortTraffic,
@@ -23,6 +24,7 @@ from saps.ofm.northbound.schema import (
     SwitchBudget,
     SwitchCount,
 )
+from saps.ofm.stateless.address import Receivers
 from tests.frontend.web.conftest import Start
 from tests.frontend.web.test_web_mesh import until
 
@@ -71,6 +73,9 @@ class Network:
             PortTraffic(dpid=d, port=p, rx_packets=0, tx_packets=0, rx_bytes=0, tx_bytes=n * sent, dropped=0)
             for (d, p), n in moved.items()
         ]
+
+    def decoded(self, named: Receivers, sender: str | None) -> DecodedAddress:
+        raise NotImplementedError
 
     def picture(self) -> dict[str, Any]:
         ends = [{"dpid": dpid, "port": port} for dpid, port in zip(DPIDS, (1, 1, 2), strict=True)]

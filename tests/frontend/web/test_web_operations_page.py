@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.frontend.web.chromium import Page, browser
-from tests.frontend.web.conftest import PATIENCE, Site, Start
+from tests.frontend.web.conftest import TIMEOUT, Site, Start
 from tests.frontend.web.test_web_mesh import mesh_of
 from tests.frontend.web.test_web_pages import READY, clean, fields
 from tests.frontend.web.test_web_roles import with_roles
@@ -61,7 +61,7 @@ async def test_clients_are_found_disconnected_and_banned_on_the_page(start: Star
         assert "#clients?wards%2Fsensor%207" in await page.run("location.href")
         await click(page, "clients", "Follow live")
         await page.until(f"{DETAIL}.includes('Waiting for what happens')")
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while sites[2].broker.hub.tracer is None:  # noqa: ASYNC110 - it does not tell
                 await asyncio.sleep(0.02)
         await sites[0].publish("air/ward1", b"42", qos=1)

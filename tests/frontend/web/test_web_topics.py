@@ -24,12 +24,12 @@ from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.frontend.web.clients.messages import Content, message_of, publish_of
 from saps.frontend.web.http.credentials import credentials
 from saps.frontend.web.http.problems import ProblemError
-from tests.frontend.web.conftest import PATIENCE, Site, Start, authorization
+from tests.frontend.web.conftest import TIMEOUT, Site, Start, authorization
 
 
 async def told(socket: ClientWebSocketResponse, op: str) -> dict[str, Any]:
     """The next thing of this kind that the broker says."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             message = await socket.receive()
             found: dict[str, Any] = msgspec.json.decode(message.data)
@@ -65,7 +65,7 @@ class EventStream:
 
     async def next(self) -> dict[str, Any]:
         """The data of the next event."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 line = (await self._response.content.readline()).decode().rstrip("\n")
                 if line.startswith("id: "):
@@ -297,7 +297,7 @@ async def test_a_reader_that_stops_is_held_to_the_limits_of_mqtt(start: Start) -
     await reader.readuntil(b"retry:")
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     frontend = site.broker.server.frontend
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not frontend.counts.too_slow:
             assert (await site.publish("big", bytes(200_000), qos=1))[0] == 200
     writer.close()
@@ -458,6 +458,6 @@ async def test_a_client_whose_session_is_taken_over_is_told(site: Site) -> None:
 
 
 async def told_closed(socket: ClientWebSocketResponse) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while (await socket.receive()).type not in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED):
             pass

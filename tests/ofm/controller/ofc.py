@@ -27,7 +27,7 @@ from saps.ofm.northbound.schema import OfmRequest, OfmState, Status
 from tests.ofm.frames import flow_text, group_text
 from tests.ofm.openflow.ovs import Ovs
 
-PATIENCE = 45.0
+TIMEOUT = 45.0
 """Seconds a test waits for what must come."""
 SWITCHES = ("127.0.0.1", 6653)
 """Where the switches of a lab look for their controller: in their own namespace, so no other program is in the way."""
@@ -48,7 +48,7 @@ class Ofc:
         self.process: subprocess.Popen[bytes] = lab.switches.popen([*command, *options], stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline().decode()
-        assert ready.startswith("ready "), self.process.wait(PATIENCE)
+        assert ready.startswith("ready "), self.process.wait(TIMEOUT)
         self.url = "http://" + dict(part.split("=") for part in ready.split()[1:])["northbound"]
 
     def client(self, token: str | None = None) -> Client:
@@ -60,12 +60,12 @@ class Ofc:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
 
     def stop(self) -> int:
         """SIGTERM; gives the exit status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ class Member:
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Returns once it is true of what has come."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not true():
                 self.came.clear()
                 await self.came.wait()
@@ -143,7 +143,7 @@ async def members(
 async def all_known(client: Client, lab: Lab) -> None:
     """Returns once the controller knows all switches and links. Before, a host may seem to be behind a port of another
     switch, and its tree is made anew when the link there is found."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             found = await client.topology()
             if (len(found.switches), len(found.links)) == (len(lab.topology.switches), len(lab.topology.links)):
@@ -154,7 +154,7 @@ async def all_known(client: Client, lab: Lab) -> None:
 async def constructed(client: Client, topic: str, brokers: Iterable[Member]) -> OfmAddress:
     """An OFM over these brokers, ready for use."""
     request = OfmRequest(topic, [member.address for member in brokers])
-    state = await client.put(request, wait=PATIENCE)
+    state = await client.put(request, wait=TIMEOUT)
     return usable(state)
 
 
@@ -167,7 +167,7 @@ def usable(state: OfmState) -> OfmAddress:
 async def heard_by_all(sender: Member, to: OfmAddress, receivers: Iterable[Member], tag: str) -> None:
     """Sends numbered probes until one has reached all: then the tree works."""
     listeners = list(receivers)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         for number in range(1_000_000):
             probe = f"{tag} {number}".encode()
             sender.send(to, probe)

@@ -11,7 +11,7 @@ from lab import Lab
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.northbound.driver.client import Client
 from saps.ofm.northbound.schema import OfmRequest
-from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, members, ofc, ours, tables, usable
+from tests.ofm.controller.ofc import SWITCHES, TIMEOUT, Member, members, ofc, ours, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -26,7 +26,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 async def built(client: Client, topic: str, brokers: list[Member]) -> OfmAddress:
-    return usable(await client.put(OfmRequest(topic, [member.address for member in brokers]), wait=PATIENCE))
+    return usable(await client.put(OfmRequest(topic, [member.address for member in brokers]), wait=TIMEOUT))
 
 
 async def test_one_entry_serves_a_subtree_and_each_topic_reaches_its_own_brokers_only(lab: Lab) -> None:

@@ -23,8 +23,8 @@ from saps.ofm.northbound.schema import OfmRequest, Status
 from saps.ofm.openflow.base import STORM
 from tests.ofm.controller.ofc import (
     LOOPBACK,
-    PATIENCE,
     SWITCHES,
+    TIMEOUT,
     Stream,
     all_known,
     constructed,
@@ -77,7 +77,7 @@ async def test_each_broker_gets_each_packet_once_and_the_sender_its_loopback_pac
                     assert source == ((LOOPBACK, to.port) if sender is member else (sender.address.ip, 7000))
             stats = await client.stats(TOPIC)
             assert {count.broker for count in stats.senders} == {member.address for member in brokers.values()}
-            assert (await client.delete(TOPIC, wait=PATIENCE)).status is Status.NONE
+            assert (await client.delete(TOPIC, wait=TIMEOUT)).status is Status.NONE
         assert not any(groups for _, groups in tables(lab).values())
         assert running.stop() == 0
 
@@ -136,14 +136,14 @@ async def test_traffic_goes_on_without_the_controller_and_through_its_restart(
             async with running.client() as client:
                 if not kept:
                     await client.put(request)
-                state = await client.get(TOPIC, wait=PATIENCE)
+                state = await client.get(TOPIC, wait=TIMEOUT)
                 assert usable(state) == to
                 # Past the grace period, when what belongs to nobody is cleared away.
                 await stream.reach(stream.sent + 2000)
                 came = await stream.stop(list(brokers.values()))
                 assert tables(lab) == before
                 assert (await client.get(TOPIC)).status is Status.CONSTRUCTED
-                await client.delete(TOPIC, wait=PATIENCE)
+                await client.delete(TOPIC, wait=TIMEOUT)
         for name in brokers:
             assert set(came[name]) == set(range(stream.sent)), name
             assert set(came[name].values()) == {1}, name
@@ -190,7 +190,7 @@ async def test_whatever_was_applied_partly_twice_or_late_the_tables_end_as_plann
                     )
 
             # What the state file did not know of is nobody's, and goes after the grace period.
-            wait_until(as_planned, "the tables to be as planned", PATIENCE)
+            wait_until(as_planned, "the tables to be as planned", TIMEOUT)
             assert running.stop() == 0
             assert as_planned()
     assert sum(len(groups) for _, groups in ours(tables(lab)).values()) > len(topics)
@@ -206,9 +206,9 @@ async def test_a_restarted_switch_is_filled_again(lab: Lab) -> None:
             lab.restart_switch("core")
             others = [member for name, member in brokers.items() if name != "c1b1"]
             await heard_by_all(brokers["c1b1"], to, others, "after")
-            assert usable(await client.get(TOPIC, wait=PATIENCE)) == to
+            assert usable(await client.get(TOPIC, wait=TIMEOUT)) == to
             assert tables(lab) == before
-            await client.delete(TOPIC, wait=PATIENCE)
+            await client.delete(TOPIC, wait=TIMEOUT)
 
 
 async def test_a_link_of_the_tree_fails_and_the_tree_goes_another_way(ring: Lab) -> None:
@@ -223,7 +223,7 @@ async def test_a_link_of_the_tree_fails_and_the_tree_goes_another_way(ring: Lab)
                 ring.set_link(a, b, up=False)
                 try:
                     await heard_by_all(brokers[names[0]], to, others, f"without {a}-{b}")
-                    assert usable(await client.get(TOPIC, wait=PATIENCE)) == to
+                    assert usable(await client.get(TOPIC, wait=TIMEOUT)) == to
                 finally:
                     ring.set_link(a, b, up=True)
                 await heard_by_all(brokers[names[0]], to, others, f"with {a}-{b}")
@@ -234,12 +234,12 @@ async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) 
     with ofc(lab, "--flow-budget", "5") as running:
         async with running.client() as client, members(lab) as brokers:
             everybody = OfmRequest(TOPIC, [member.address for member in brokers.values()])
-            async with asyncio.timeout(PATIENCE):  # until all hosts and links are known: a detour has no room either
-                while (await client.put(everybody, wait=PATIENCE)).status is Status.REFUSED:
-                    await client.delete(TOPIC, wait=PATIENCE)
-            await client.delete(TOPIC, wait=PATIENCE)
+            async with asyncio.timeout(TIMEOUT):  # until all hosts and links are known: a detour has no room either
+                while (await client.put(everybody, wait=TIMEOUT)).status is Status.REFUSED:
+                    await client.delete(TOPIC, wait=TIMEOUT)
+            await client.delete(TOPIC, wait=TIMEOUT)
             to = await constructed(client, TOPIC, [brokers["c1b1"], brokers["c2b1"]])
-            refused = await client.put(OfmRequest("other", [member.address for member in brokers.values()]), PATIENCE)
+            refused = await client.put(OfmRequest("other", [member.address for member in brokers.values()]), TIMEOUT)
             assert refused.status is Status.REFUSED
             assert refused.address is None
             assert refused.reason is not None
@@ -250,8 +250,8 @@ async def test_beyond_a_switch_s_budget_it_is_refused_with_the_reason(lab: Lab) 
             for flows, _ in ours(tables(lab)).values():
                 assert len(flows) <= 5 + 1, "the budget, and the guard of the range"
             # When the first is gone there is room for the second, which is still wished for.
-            await client.delete(TOPIC, wait=PATIENCE)
-            usable(await client.get("other", wait=PATIENCE))
+            await client.delete(TOPIC, wait=TIMEOUT)
+            usable(await client.get("other", wait=TIMEOUT))
 
 
 async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_nobody_else_pays(lab: Lab) -> None:
@@ -267,7 +267,7 @@ async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_
             began = time.monotonic()
             dropped = 0
             while not dropped:  # a slow machine may take a while to send more than the meter lets through
-                assert time.monotonic() < began + PATIENCE, "nothing is dropped"
+                assert time.monotonic() < began + TIMEOUT, "nothing is dropped"
                 for number in range(flood):
                     flooder.send(to, b"flood %d" % number)
                 await heard_by_all(other, to, [flooder, far], f"other at {time.monotonic()}")
@@ -276,7 +276,7 @@ async def test_a_flood_in_a_broker_s_name_comes_through_at_the_meter_s_rate_and_
             assert came - dropped <= rate * (time.monotonic() - began + 1) + 1
             assert not any(lost for _, lost in others)
             assert 0 < sum(data.startswith(b"flood") for data in far.got) <= came - dropped
-            await client.delete(TOPIC, wait=PATIENCE)
+            await client.delete(TOPIC, wait=TIMEOUT)
     assert metered(lab, switch) == [(0, 0)], "the operator's own stays"
     ofctl(lab, "del-meter", switch, "meter=1")
 

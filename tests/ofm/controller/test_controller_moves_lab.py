@@ -12,7 +12,7 @@ from lab import Lab
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.northbound.driver.client import Client
 from saps.ofm.northbound.schema import Demand, OfmRequest, OfmState, Status
-from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Stream, members, ofc
+from tests.ofm.controller.ofc import SWITCHES, TIMEOUT, Stream, members, ofc
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -28,7 +28,7 @@ def ring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 async def until(client: Client, topic: str, true: Callable[[OfmState], bool]) -> OfmState:
     """The state of a topic's OFM once it is constructed, and this is true of it."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             state = await client.get(topic, wait=1.0)
             if state.status is Status.CONSTRUCTED and true(state):
@@ -44,7 +44,7 @@ async def test_of_two_trees_on_one_link_one_moves_under_traffic_when_there_is_an
             cut = ring.topology.links[0]
             ring.set_link(cut.a, cut.b, up=False)
             for topic in ("a", "b"):
-                await client.put(OfmRequest(topic, listed, demand=HEAVY), wait=PATIENCE)
+                await client.put(OfmRequest(topic, listed, demand=HEAVY), wait=TIMEOUT)
             before = {topic: (await until(client, topic, lambda state: True)).address for topic in ("a", "b")}
             stream = Stream(ends[0], OfmAddress.parse(str(before["a"])))
             await stream.reach(100)

@@ -13,7 +13,7 @@ import pytest
 from lab import Lab
 from lab.commands import wait_until
 from saps.ofm.controller.addresses import OfmAddress
-from tests.ofm.controller.ofc import PATIENCE, SWITCHES, Member, all_known, constructed, members, ofc, tables, usable
+from tests.ofm.controller.ofc import SWITCHES, TIMEOUT, Member, all_known, constructed, members, ofc, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -57,7 +57,7 @@ async def test_publishers_use_both_links_and_each_keeps_its_order(twin: Lab) -> 
             for number in (1, 2):
                 both = seen.across("s1", "s2", number).packets + seen.across("s2", "s1", number).packets
                 assert both >= ROUNDS, f"link {number}"
-            await client.delete(TOPIC, wait=PATIENCE)
+            await client.delete(TOPIC, wait=TIMEOUT)
             assert not any(groups for _, groups in tables(twin).values())
 
 
@@ -81,11 +81,11 @@ class Chorus:
     async def sing(self, more: int) -> None:
         """Returns when so many more numbers have been sent."""
         wanted = self.sent + more
-        await asyncio.to_thread(wait_until, lambda: self.sent >= wanted, "the chorus to sing on", PATIENCE)
+        await asyncio.to_thread(wait_until, lambda: self.sent >= wanted, "the chorus to sing on", TIMEOUT)
 
     async def heard(self) -> int:
         """Returns once a number has come from everyone to everyone: that number."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             number = self.sent
             while True:
                 words = {said(sender, number) for sender in self.senders}
@@ -128,7 +128,7 @@ async def test_a_link_that_fails_costs_only_what_is_under_way_with_a_controller_
 
             await chorus.heard()
             await set_link(1, up=False)
-            assert usable(await client.get(TOPIC, wait=PATIENCE)) == to
+            assert usable(await client.get(TOPIC, wait=TIMEOUT)) == to
             await set_link(1, up=True)
             await until_spread(twin)
             await chorus.sing(10)
@@ -152,4 +152,4 @@ async def until_spread(lab: Lab) -> None:
         [line] = [line for line in tables(lab)["s1"][1] if "type=select" in line or "type=f" in line]
         return line.count("output:") == 2
 
-    await asyncio.to_thread(wait_until, both, "both links to be used", PATIENCE)
+    await asyncio.to_thread(wait_until, both, "both links to be used", TIMEOUT)

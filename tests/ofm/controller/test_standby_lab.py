@@ -16,7 +16,7 @@ from saps.ofm.controller.leader_election import ElectionState, Post
 from saps.ofm.northbound.driver.client import UnreachableError
 from saps.ofm.northbound.driver.pair import Failover, PeerClient
 from saps.ofm.northbound.schema import STANDBY, OfmRequest, OfmState, Status
-from tests.ofm.controller.ofc import PATIENCE, Ofc, Stream, members, ours, tables, usable
+from tests.ofm.controller.ofc import TIMEOUT, Ofc, Stream, members, ours, tables, usable
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -70,7 +70,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 async def leadership(clients: list[PeerClient]) -> int:
     """Which of them is master, once one is, and the other is ready to take its place or does not answer."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             states = [await glance(client) for client in clients]
             posts = [state.post for state in states if state is not None]
@@ -90,10 +90,10 @@ async def glance(client: PeerClient) -> ElectionState | None:
 
 async def intended(client: Failover, request: OfmRequest) -> OfmState:
     """As OFGate does: asked again until a controller has taken it in."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
-                state = await client.put(request, wait=PATIENCE)
+                state = await client.put(request, wait=TIMEOUT)
                 if state.status is Status.CONSTRUCTED:
                     return state
             except UnreachableError:
@@ -121,7 +121,7 @@ async def test_the_standby_takes_over_from_a_stopped_and_from_a_killed_master(la
             assert (await refused(pair.running[first].url, lab))["type"] == STANDBY
             assert await leadership(clients) == 1 - first
             assert usable(await intended(northbound, OfmRequest("one", everyone))) == to
-            assert (await northbound.delete("two", wait=PATIENCE)).status is Status.NONE
+            assert (await northbound.delete("two", wait=TIMEOUT)).status is Status.NONE
             assert ours(tables(lab)) == before
 
             usable(await intended(northbound, OfmRequest("three", everyone[2:])))
@@ -131,7 +131,7 @@ async def test_the_standby_takes_over_from_a_stopped_and_from_a_killed_master(la
             assert await leadership(clients) == 1 - master
             usable(await intended(northbound, OfmRequest("four", everyone)))
             assert usable(await intended(northbound, OfmRequest("one", everyone))) == to
-            assert (await northbound.delete("four", wait=PATIENCE)).status is Status.NONE
+            assert (await northbound.delete("four", wait=TIMEOUT)).status is Status.NONE
             assert ours(tables(lab)) == with_three
             assert {state.topic for state in await northbound.list()} == {"one", "three"}
 

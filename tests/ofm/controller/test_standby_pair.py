@@ -26,7 +26,7 @@ from saps.ofm.northbound.schema import OfmRequest, Status
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from tests.ofm.controller.worlds import rules
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 BROKERS = [BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7000)]
 
 
@@ -48,7 +48,7 @@ def secured(tmp_path: Path) -> ControllerSettings:
 
 
 async def until(true: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             if await true():
                 return

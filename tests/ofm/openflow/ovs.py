@@ -23,7 +23,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
 PREFIX = "saps-ovs-"
 """Of the directories' names; the process id of the test follows."""
-PATIENCE = 45.0
+TIMEOUT = 45.0
 """Seconds until a program that does not come up is given up."""
 
 _MISSING = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") is None]
@@ -92,7 +92,7 @@ class Ovs:
         process.wait()
 
     def _await(self, path: Path) -> None:
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not _listens(path):
             if self._processes[-1].poll() is not None or time.monotonic() > end:
                 logs = "".join(log.read_text() for log in self.home.glob("*.out"))
@@ -102,7 +102,7 @@ class Ovs:
     def run(self, *command: str) -> str:
         """A command's output. Raises `CalledProcessError` with its error text."""
         done = subprocess.run(
-            command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+            command, env=self._environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")

@@ -10,8 +10,8 @@ from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostGone, HostSeen
 from saps.ofm.openflow.values import PacketIn, PortStatus
 
-PATIENCE = 45.0
-"""Seconds a test waits for what must come. Generous: it is no requirement, only the end of hope."""
+TIMEOUT = 45.0
+"""Seconds a test waits for what must come."""
 
 
 class Recorder:
@@ -27,7 +27,7 @@ class Recorder:
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Returns once `true` of what was heard; fails if that does not come about."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not true():
                 self._changed.clear()
                 await self._changed.wait()

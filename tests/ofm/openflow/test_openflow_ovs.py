@@ -39,7 +39,7 @@ from saps.ofm.openflow.hosts import HostSeen
 from saps.ofm.openflow.values import PortChange, PortStatus, Role
 from tests.ofm.openflow import frames
 from tests.ofm.openflow.ovs import Ovs, needs_ovs, open_vswitch
-from tests.ofm.openflow.recorder import PATIENCE, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, Recorder
 
 pytestmark = [pytest.mark.network, needs_ovs]
 
@@ -348,7 +348,7 @@ async def test_ports_flows_and_groups_are_counted(ovs: Ovs) -> None:
         frame = frames.udp4(7, "10.0.0.7", "239.77.0.1", 5000)
         for _ in range(5):
             ovs.receive("p1", frame)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             # The datapath's counts reach the tables up to half a second late.
             while [count.packets for count in await switch.group_stats()] != [5]:
                 pass
@@ -372,7 +372,7 @@ async def test_a_meter_is_counted_and_goes_with_its_flows(ovs: Ovs) -> None:
         frame = frames.udp4(7, "10.0.0.7", "239.77.0.1", 5000)
         for _ in range(20):
             ovs.receive("p1", frame)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (1, 20) not in [(count.flows, count.packets) for count in await switch.meter_stats()]:
                 pass
         await switch.apply([DropMeter(0xEFFF_FFFF), DropMeter(0xEFFF_FFFF)])
@@ -386,7 +386,7 @@ async def test_a_storm_of_arp_does_not_come_to_the_controller(ovs: Ovs) -> None:
         await switch.apply([PutMeter(Meter(STORM.id, 1, 1))])  # as if it were one: frames come slowly here
         for number in range(20):
             ovs.receive("p1", frames.arp(7, f"10.0.0.{number + 1}"))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while (2, 20) not in [(count.flows, count.packets) for count in await switch.meter_stats()]:
                 pass
         assert 1 <= len(heard.packets) < 20

@@ -14,7 +14,7 @@ from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
 from saps.ofm.openflow.errors import ChannelError, NoAnswerError, SwitchGoneError
 from saps.ofm.openflow.events import Limits
 from tests.ofm.openflow import messages as m
-from tests.ofm.openflow.recorder import PATIENCE, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, Recorder
 
 
 class Peer:
@@ -26,7 +26,7 @@ class Peer:
 
     async def message(self) -> tuple[int, bytes, bytes]:
         """The next message: type, transaction id, all of it."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             head = await self._reader.readexactly(8)
             body = await self._reader.readexactly(int.from_bytes(head[2:4], "big") - 8)
         return head[1], head[4:8], head + body
@@ -52,14 +52,14 @@ class Peer:
 
     async def ask_for_ever(self) -> None:
         """Send echo requests and read nothing. Raises `ConnectionError` when the server has had enough."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 self.writer.write(m.message(m.ECHO_REQUEST, bytes(60_000)))
                 await self.writer.drain()
 
     async def closed(self) -> bytes:
         """What still comes until the server closes the connection."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await self._reader.read()
 
 
@@ -190,7 +190,7 @@ async def test_whoever_waits_for_a_switch_that_goes_is_told() -> None:
             waiting = [asyncio.ensure_future(ask) for ask in (switch.barrier(), switch.tables(), switch.apply(changes))]
             while (await gone.message())[0] != m.GROUP_MOD:
                 pass
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             results = await asyncio.gather(*waiting, return_exceptions=True)
         assert [type(result) for result in results] == [SwitchGoneError] * 3
         assert heard.heard[-1] == ("switch_down", 7)

@@ -18,7 +18,7 @@ from saps.ofm.flows.tables import Tables
 from saps.ofm.openflow.base import COOKIE, LIMITED
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from tests.ofm.openflow.ovs import needs_ovs, open_vswitch
-from tests.ofm.openflow.recorder import PATIENCE, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, Recorder
 
 
 class Authorities:
@@ -70,7 +70,7 @@ async def test_whoever_has_no_good_certificate_hears_nothing(shows: str, tmp_pat
         trustme.CA().issue_cert("switch-one").configure_cert(context)
     hello = bytes([4, 0, 0, 8, 0, 0, 0, 1])
     heard_back = b""
-    async with authorities.server() as (port, _), asyncio.timeout(PATIENCE):
+    async with authorities.server() as (port, _), asyncio.timeout(TIMEOUT):
         try:
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", port, ssl=None if shows == "no TLS" else context

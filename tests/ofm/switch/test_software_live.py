@@ -31,7 +31,7 @@ from saps.ofm.switch.sockets_io import SoftwareSwitches
 from saps.ofm.switch.topologies import parse
 from tests.ofm.openflow import messages
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 TOPIC = "alert/fire"
 
 
@@ -55,8 +55,8 @@ class World:
     async def tree(self) -> str:
         """Intent for a tree of all brokers; its address, once it is constructed."""
         intent = Intent(frozenset(broker.element for broker in self.brokers))
-        async with asyncio.timeout(PATIENCE):
-            state = await self.controller.service.intent(TOPIC, intent, PATIENCE)
+        async with asyncio.timeout(TIMEOUT):
+            state = await self.controller.service.intent(TOPIC, intent, TIMEOUT)
         assert state.status is Status.CONSTRUCTED, state
         assert state.address is not None
         return state.address
@@ -80,7 +80,7 @@ class World:
 
 async def until(true: Callable[[], bool], again: Callable[[], object] = lambda: None) -> None:
     """Wait for something, doing something `again` each half second."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while not true():
             again()
             for _ in range(50):

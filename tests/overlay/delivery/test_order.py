@@ -96,14 +96,14 @@ def test_one_that_is_lost_holds_later_ones_for_its_own_time_only_and_each_of_qos
 
 
 @marks.expect("gap given up")
-@pytest.mark.parametrize(("qos", "patience"), [(0, order.GIVE_UP), (1, order.GIVE_UP_RELIABLE)])
+@pytest.mark.parametrize(("qos", "timeout"), [(0, order.GIVE_UP), (1, order.GIVE_UP_RELIABLE)])
 def test_an_origin_that_does_not_answer_is_waited_for_longer_where_something_may_be_owed(
-    qos: int, patience: float
+    qos: int, timeout: float
 ) -> None:
     port = Origin(answers=False)
     port.arrives(data(2, qos), 1.0)
     port.run()
-    assert patience <= port.delivered[2] - 1.0 <= patience + 2 * order.ASK_AFTER
+    assert timeout <= port.delivered[2] - 1.0 <= timeout + 2 * order.ASK_AFTER
     assert port.inbox.given_up == 1
 
 

@@ -30,8 +30,8 @@ def test_finds_what_a_plain_sorted_list_finds(steps: list[tuple[bool, Key]], lon
             found = sorted(model)
             assert list(keys) == found == [keys[at] for at in range(len(keys))]
             less, more = [each for each in found if each < key], [each for each in found if each > key]
-            assert (keys.first(), keys.last()) == ((found or [None])[0], (found or [None])[-1])
-            assert (keys.before(key), keys.after(key)) == ((less or [None])[-1], (more or [None])[0])
+            assert (keys.first(), keys.last()) == (min(found, default=None), max(found, default=None))
+            assert (keys.before(key), keys.after(key)) == (max(less, default=None), min(more, default=None))
             assert keys.at_or_after(key) == (key if key in model else keys.after(key))
 
 

@@ -149,11 +149,11 @@ def test_who_is_not_over_in_time_is_late_once_and_at_that_time(added: list[tuple
     broker = mesh.add("b0")
     late: dict[Wait, float] = {}
     owed: dict[Wait, float] = {}
-    patience: SharedTimeout[Wait] = SharedTimeout(broker.node.port, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
+    timeout: SharedTimeout[Wait] = SharedTimeout(broker.node.port, 2.0, lambda wait: late.__setitem__(wait, mesh.now))
     for pause, over in added:
         mesh.run(pause)
         wait = Wait(over)
-        broker.act(lambda wait=wait: patience.add(wait))  # type: ignore[misc]
+        broker.act(lambda wait=wait: timeout.add(wait))  # type: ignore[misc]
         if not over:
             owed[wait] = mesh.now + 2.0
     mesh.run(10)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 AGAIN = 0.25
 """Seconds after which an unanswered request is repeated, as a link may have broken."""
-PATIENT = 4
+MOST_TIMEOUTS = 4
 """Most times `timeout` between two requests: as many as it takes to clear and to settle if neither ends well."""
 MOST_ASKED = 16
 """Most brokers that are asked for one session if each names the next one."""
@@ -175,7 +175,7 @@ class MigrationTarget:
             if transfer.request is not None and transfer.stage is not Stage.ARRIVED and silent > self._sessions.timeout:
                 self._silent(transfer)
                 return
-            if silent >= AGAIN and (transfer.request is not None or silent < PATIENT * self._sessions.timeout):
+            if silent >= AGAIN and (transfer.request is not None or silent < MOST_TIMEOUTS * self._sessions.timeout):
                 self._port.send(transfer.source, transfer.request or Pull(serial, 0, MOST_PARTS))
             self._tick(transfer, serial)
 

@@ -24,7 +24,7 @@ from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.driver.access_files import edit_users
 from saps.ofm.northbound.schema import Status
-from tests.agents.city import PATIENCE, City, Switch
+from tests.agents.city import TIMEOUT, City, Switch
 from tests.agents.city import settings as gate_settings
 from tests.frontend.upstream.sites import Mosquitto
 from tests.network.meshes import Client, cut
@@ -112,7 +112,7 @@ class Raw:
     async def send(self, *packets: Packet) -> None:
         """In one write; returns when something has come back."""
         self.writer.write(b"".join(encode(packet, self.packets.version) for packet in packets))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             self.answers = self.packets.feed(await self.reader.read(1 << 16))
 
 
@@ -151,13 +151,13 @@ async def mqtt_over_websocket(site: Site, topic: str) -> None:
     async with ClientSession() as session, session.ws_connect(site.web("ws") + "/mqtt", protocols=["mqtt"]) as socket:
         for packet in (Connect("ws", username="clerk", password=b"clerk"), Publish(topic, X, 1, packet_id=1)):
             await socket.send_bytes(encode(packet, V5))
-            assert (await socket.receive(PATIENCE)).type is WSMsgType.BINARY
+            assert (await socket.receive(TIMEOUT)).type is WSMsgType.BINARY
 
 
 async def websocket(site: Site, topic: str) -> None:
     async with as_clerk() as session, session.ws_connect(site.web("ws") + "/v1/socket") as socket:
         await socket.send_json({"op": "publish", "topic": topic, "payload": "x", "qos": 1})
-        answers = [(await socket.receive_json(timeout=PATIENCE))["op"] for _ in range(2)]
+        answers = [(await socket.receive_json(timeout=TIMEOUT))["op"] for _ in range(2)]
         assert answers == ["welcome", "published" if topic.startswith("open") else "problem"]
 
 
@@ -185,7 +185,7 @@ async def will_of_a_dead_broker(site: Site, topic: str) -> None:
     """Its guardians publish it."""
     dying = await site.broker(f"dying-{topic[:4]}", {"join": site.here.ref.address})
     await will(site, topic, dying)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while topic.startswith("open") and dying.ref.name not in site.here.mesh.node.wills.watched():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     dying.mesh.close()
@@ -236,7 +236,7 @@ async def ofm(site: Site, topic: str) -> None:
         gateway = Gateway(gate_settings("gate", "both", Address.parse(site.here.ref.address), ""), ["http://ofc"])
         await gateway.start()
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await gateway.leads.wait()
             await site.chief.publish(topic, X)
             await gateway.exploit(topic)

@@ -29,7 +29,7 @@ from tests.frontend.mqtt.peers import need, run
 LOGIN, RIGHTS = "https://id.city/login", "https://id.city/rights"
 BAD, UNAVAILABLE, BUSY = Reason.BAD_USER_NAME_OR_PASSWORD, Reason.SERVER_UNAVAILABLE, Reason.SERVER_BUSY
 FORBIDDEN = Reason.NOT_AUTHORIZED
-PATIENCE = 20
+TIMEOUT = 20
 
 
 class ServiceBench(GuardedBench):
@@ -262,7 +262,7 @@ async def test_real_clients_are_let_in_by_a_real_service_and_its_answers_count(t
                 await run(*common, "-u", user, "-P", word, "-t", "air/ann/2")
         refused = server.describe()
         assert (refused["refused_logins"], refused["refused_unavailable"]) == (1, 1)
-        async with aiomqtt.Client(*server.address, username="bob", password="secret", timeout=PATIENCE) as bob:
+        async with aiomqtt.Client(*server.address, username="bob", password="secret", timeout=TIMEOUT) as bob:
             await bob.subscribe("air/#", qos=1)
 
 
@@ -314,12 +314,12 @@ async def test_a_service_that_does_not_answer_or_is_not_there_lets_nobody_in(tmp
         async with serving(AuthOptions(http=options, anonymous="never")) as server:
             began = time.monotonic()
             clients = [
-                aiomqtt.Client(*server.address, username=f"u{n}", password="x", timeout=PATIENCE, identifier=f"u{n}")
+                aiomqtt.Client(*server.address, username=f"u{n}", password="x", timeout=TIMEOUT, identifier=f"u{n}")
                 for n in range(5)
             ]
             found = await asyncio.gather(*(client.__aenter__() for client in clients), return_exceptions=True)
             assert all(isinstance(each, aiomqtt.MqttError) for each in found)
-            assert time.monotonic() - began < PATIENCE / 2
+            assert time.monotonic() - began < TIMEOUT / 2
             refused = server.describe()
             assert refused["refused_unavailable"] + refused["refused_busy"] == 5
             assert refused["refused_unavailable"] >= 2  # a quarter of those that may wait is for one address

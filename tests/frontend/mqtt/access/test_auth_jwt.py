@@ -34,7 +34,7 @@ from tests.frontend.mqtt.peers import need, run
 ISSUER = Issuer()
 OPTIONS = JwtOptions(keys="keys.json", rights_claim="mqtt")
 BAD, FORBIDDEN = Reason.BAD_USER_NAME_OR_PASSWORD, Reason.NOT_AUTHORIZED
-PATIENCE = 20
+TIMEOUT = 20
 
 
 class TokenBench(GuardedBench):
@@ -269,7 +269,7 @@ def attached(server: MqttServer, token: bytes, **fields: Any) -> aiomqtt.Client:
         *server.address,
         password=token.decode(),
         protocol=aiomqtt.ProtocolVersion.V5,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         **fields,
     )
 
@@ -300,9 +300,9 @@ async def test_real_clients_come_in_by_token_and_are_out_within_a_second_of_its_
             address = ("-h", "127.0.0.1", "-p", str(server.address[1]), "-u", "sensor", "-P", token)
             await run("mosquitto_pub", *address, "-q", "1", "-t", "air/sensor", "-m", "21.5")
             heard = aiter(watching.messages)
-            assert (await asyncio.wait_for(anext(heard), PATIENCE)).payload == b"21.5"
+            assert (await asyncio.wait_for(anext(heard), TIMEOUT)).payload == b"21.5"
             with pytest.raises(aiomqtt.MqttError):
-                await asyncio.wait_for(anext(heard), PATIENCE)
+                await asyncio.wait_for(anext(heard), TIMEOUT)
             assert ends <= time.time() + 0.01
             assert time.time() < ends + 1
             watching._disconnected.cancel()
@@ -367,7 +367,7 @@ async def test_keys_at_a_url_change_without_a_restart_and_outlive_its_failure(
             reloading = server.reload()
             assert reloading is not None
             assert await reloading
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while asked == before:
                     assert await lets_in(server, newer.token(exp=later(60)))
     finally:

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.interop
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs" / "security.md").read_text()
 SAPS = Path(sys.executable).with_name("saps")
-PATIENCE = 30
+TIMEOUT = 30
 
 
 def example(beginning: str) -> str:
@@ -69,7 +69,7 @@ class Running:
     def client(self, **options: Any) -> aiomqtt.Client:
         host, _, port = self.fields["mqtts" if "tls_context" in options else "mqtt"].rpartition(":")
         options.setdefault("protocol", aiomqtt.ProtocolVersion.V5)
-        return aiomqtt.Client("localhost" if host == "0.0.0.0" else host, int(port), timeout=PATIENCE, **options)
+        return aiomqtt.Client("localhost" if host == "0.0.0.0" else host, int(port), timeout=TIMEOUT, **options)
 
 
 @asynccontextmanager
@@ -86,7 +86,7 @@ async def broker(folder: Path, **environment: str) -> AsyncIterator[Running]:
     )
     running = Running(process)
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await running.ready()
             yield running
             process.terminate()
@@ -129,7 +129,7 @@ def certified(folder: Path) -> ssl.SSLContext:
 
 
 async def next_topic(client: aiomqtt.Client) -> str:
-    return str((await asyncio.wait_for(anext(aiter(client.messages)), PATIENCE)).topic)
+    return str((await asyncio.wait_for(anext(aiter(client.messages)), TIMEOUT)).topic)
 
 
 async def test_the_settings_and_rules_of_the_page_run_and_obey_sighup(folder: Path) -> None:

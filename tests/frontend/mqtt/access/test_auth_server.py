@@ -33,7 +33,7 @@ from tests.frontend.mqtt.peers import need, run
 pytestmark = pytest.mark.slow
 
 ALLOW_ALL = '[[rule]]\nallow = "both"\ntopics = "#"\n'
-PATIENCE = 20
+TIMEOUT = 20
 
 
 class Place:
@@ -88,14 +88,14 @@ def place(tmp_path: Path) -> Place:
 
 def client(address: tuple[str, int], **options: Any) -> aiomqtt.Client:
     options.setdefault("protocol", aiomqtt.ProtocolVersion.V5)
-    return aiomqtt.Client(*address, timeout=PATIENCE, **options)
+    return aiomqtt.Client(*address, timeout=TIMEOUT, **options)
 
 
 async def passes(sender: aiomqtt.Client, receiver: aiomqtt.Client, topic: str = "a/b") -> None:
     """A message goes from one to the other."""
     await receiver.subscribe("#", qos=1)
     await sender.publish(topic, b"x", qos=1)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         assert (await anext(aiter(receiver.messages))).topic.value == topic
 
 
@@ -126,7 +126,7 @@ async def test_mosquitto_clients_over_tls_with_password_and_with_certificate(pla
             stdout=-1,
         )
         assert watching.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while b"Subscribed" not in (said := await watching.stdout.readline()):
                 assert said
             assert said.split()[-2:] == [b"1,", b"135" if version == "mqttv5" else b"128"]
@@ -234,7 +234,7 @@ async def test_a_reload_ends_the_connections_of_revoked_certificates_and_no_othe
             place.write("revoked.pem", (make_list(authority, ann, 2, now) + by_another).decode())
             assert await reload(server)
             with pytest.raises(aiomqtt.MqttError):
-                await asyncio.wait_for(anext(aiter(first.messages)), PATIENCE)
+                await asyncio.wait_for(anext(aiter(first.messages)), TIMEOUT)
             await passes(second, second)
             async with client(address, tls_context=context("bob"), identifier="c") as third:
                 await passes(third, third)
@@ -315,7 +315,7 @@ async def test_a_good_reload_holds_at_once_and_is_said(place: Place, caplog: pyt
             edit_users(passwords, "bob", None)
             assert await reload(server)
             with pytest.raises(aiomqtt.MqttError):
-                await asyncio.wait_for(anext(aiter(bob.messages)), PATIENCE)
+                await asyncio.wait_for(anext(aiter(bob.messages)), TIMEOUT)
             await ann.publish("a/b", b"x", qos=1)
             await passes(ann, ann, "only/b")
             with pytest.raises(aiomqtt.MqttError):

@@ -37,7 +37,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.messages import Message, Subscription
 from tests.frontend.mqtt.access.guarded import GuardedClient
 from tests.frontend.mqtt.access.serving import serving
-from tests.frontend.mqtt.access.test_auth_http import PATIENCE, ServiceBench, service
+from tests.frontend.mqtt.access.test_auth_http import TIMEOUT, ServiceBench, service
 from tests.frontend.mqtt.bench import a_will, puback, pubrec, pubrel
 from tests.frontend.mqtt.peers import need, run
 
@@ -329,13 +329,13 @@ async def test_real_clients_publish_and_subscribe_as_a_real_service_permits(tmp_
         options = HttpOptions(topics=f"{url}/topics", token_file=f"{tmp_path}/token", timeout=2)
         async with serving(AuthOptions(http=options)) as server:
             host, port = server.address
-            async with aiomqtt.Client(host, port, identifier="reader", timeout=PATIENCE) as reader:
+            async with aiomqtt.Client(host, port, identifier="reader", timeout=TIMEOUT) as reader:
                 granted = [str(await reader.subscribe(each, qos=1)) for each in ("air/#", "water/#")]
                 assert granted == ["[ReasonCode(Suback, 'Granted QoS 1')]", "[ReasonCode(Suback, 'Unspecified error')]"]
                 common = ("mosquitto_pub", "-V", "5", "-h", host, "-p", str(port), "-i", "pub", "-q", "1", "-m", "x")
                 for topic in ("air/1", "water/1", "air/2", "air/1"):
                     await run(*common, "-t", topic)
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     assert [str((await anext(reader.messages)).topic) for _ in range(3)] == ["air/1", "air/2", "air/1"]
                 assert asked == [
                     ("", "reader", "subscribe", "air/#"),
@@ -346,7 +346,7 @@ async def test_real_clients_publish_and_subscribe_as_a_real_service_permits(tmp_
                 await run(*common, "-t", "air/3")
                 away = False
                 await run(*common, "-t", "air/4")
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     assert str((await anext(reader.messages)).topic) == "air/4"
                 assert server.describe()["refused_publications"] == 2
 
@@ -362,6 +362,6 @@ async def test_a_thousand_publications_to_new_topics_keep_their_order(tmp_path: 
         async with serving(AuthOptions(http=options)) as server:
             got: list[Message] = []
             SubscriberAgent(server.hub, "!program", got.append).subscribe(Subscription("#"))
-            async with aiomqtt.Client(*server.address, timeout=PATIENCE) as client:
+            async with aiomqtt.Client(*server.address, timeout=TIMEOUT) as client:
                 await asyncio.gather(*[client.publish(f"t/{n % 400}", b"%d" % n, qos=1) for n in range(1000)])
             assert [int(each.payload) for each in got] == [n for n in range(1000) if n % 400 % 3]
