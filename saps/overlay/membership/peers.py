@@ -85,9 +85,9 @@ class Peers:
         self._port.watch(needed | self._sessions.migrations.awaited() | self._replicas.watched())
 
     def back(self, was: BrokerRef, broker: BrokerRef) -> None:
-        """Handle a broker that was declared dead as `was` and is heard again."""
+        """Handle a broker that was declared dead as `was` and is heard again, perhaps in another incarnation."""
+        self._delivery.catch_up.back(broker)
         if was.incarnation == broker.incarnation:
-            self._delivery.catch_up.back(broker)
             self._replicas.back(broker)
         self._rejoin.back(was, broker)
 
@@ -120,6 +120,7 @@ class Peers:
 
     def _disbelieve(self, broker: BrokerRef) -> None:
         """Forget a later incarnation of a broker that only others have reported; an earlier one may well be alive."""
+        self._delivery.catch_up.disbelieved(broker)
         self._graph.forget(broker)
         self._rendezvous.forget(broker, exactly=True)
         self._delivery.multicast.link_down(broker)

@@ -245,6 +245,15 @@ class CatchUp:
         if over:
             self._is_over(lag)
 
+    def disbelieved(self, broker: BrokerRef) -> None:
+        """Log for a later incarnation of a broker that only others have reported, if it was sent publications: it may
+        be beyond a cut. It is given up like one that is over. Call this before the publisher registry forgets it."""
+        if self._acknowledgements.unacknowledged(broker):
+            hit("doubts about an incarnation that was never heard")
+            self.lost(broker, False)
+            lag = self.lags[broker]
+            self._port.after(KEPT, lambda: self._gone(lag))
+
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Keep what an incarnation missed for the brokers that adopt its sessions: others reported a later one."""
         lag = self.lags.get(broker)
@@ -260,12 +269,12 @@ class CatchUp:
         self._port.after(KEPT, lambda: self._gone(lag))
 
     def _gone(self, lag: Lag) -> None:
-        """Drop the lag of an incarnation that is over, unless brokers are cut off: they may have its sessions."""
-        if self.lags.get(lag.broker) is not lag:
+        """Drop the lag of an incarnation that is over, or was never heard, unless brokers are cut off: they may have
+        its sessions, or be it."""
+        if self.lags.get(lag.broker) is not lag or lag.state is not State.LOST:
             return
-        if any(
-            other.state is State.LOST and not self.heirs.has_successor(other.broker) for other in self.lags.values()
-        ):
+        others = [other for other in self.lags.values() if other is not lag and other.state is State.LOST]
+        if any(not self.heirs.has_successor(other.broker) for other in others):
             hit("lag of a former incarnation kept during a cut")
             self._port.after(KEPT, lambda: self._gone(lag))
         else:
@@ -284,7 +293,7 @@ class CatchUp:
             self._drop(lag)
 
     def back(self, broker: BrokerRef) -> None:
-        """Ask a lost broker that is heard again in the same incarnation."""
+        """Ask a broker that is heard, if this incarnation was lost."""
         lag = self.lags.get(broker)
         if lag is not None:
             self._ask(lag)
