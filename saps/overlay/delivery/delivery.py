@@ -97,8 +97,8 @@ class Delivery:
         return self._publishers.seq if origin == self._me else self.inbox.delivered(origin, topic)
 
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
-        """Implement `saps.overlay.sessions.publications.Publications`: a broker brings them if it has said so, or was
-        known before the cut; and what this broker publishes, they have."""
+        """Implement `saps.overlay.sessions.publications.Publications`: a broker brings them if it has said so, was
+        known before the cut, or has heard of the filters since; and what this broker publishes, they have."""
         known, heirs = self._port.first_heard, self.catch_up.heirs
         found = [(self._me.name, self._me.incarnation, 0)]
         for origin in self.inbox.origins:
@@ -106,9 +106,11 @@ class Delivery:
             first, _ = known.get(origin.name, (0, 0.0))  # what it publishes may come by others only
             if start is None and (heirs.was_lost(origin) or (first == origin.incarnation and heirs.was_there(origin))):
                 start = 0
-            baseline = self._subscriptions.owed_above(topic_filters, (origin.name, origin.incarnation))
-            if start is not None and baseline is not None and not self._port.lost(origin):
-                found.append((origin.name, origin.incarnation, max(baseline, start)))
+            baseline = self._subscriptions.owed_above(
+                topic_filters, (origin.name, origin.incarnation), surely=start is None
+            )
+            if baseline is not None and not self._port.lost(origin):
+                found.append((origin.name, origin.incarnation, max(baseline, start or 0)))
         return found
 
     @property

@@ -221,13 +221,20 @@ class Subscriptions:
         owed = [known.get(found.topic_filter, origin) or 0 for found in self._matching(topic) if found.ready]
         return min(owed, default=None)
 
-    def owed_above(self, topic_filters: list[str], origin: Origin) -> int | None:
+    def owed_above(self, topic_filters: list[str], origin: Origin, *, surely: bool) -> int | None:
         """Return the sequence number after which `origin` owes this broker all its publications that match these
-        filters; None if some filter is not ready."""
-        known = self._announced_to
+        filters; None if some filter is not ready, or, with `surely`, if `origin` has not heard of it."""
         if not all(self.ready(topic_filter) for topic_filter in topic_filters):
             return None
-        return max((known.get(topic_filter, origin) or 0 for topic_filter in topic_filters), default=None)
+        promise = self._promise if surely else self._announced_to.get
+        owed = [promise(topic_filter, origin) for topic_filter in topic_filters]
+        return None if surely and None in owed else max((seq or 0 for seq in owed), default=None)
+
+    def _promise(self, topic_filter: str, origin: Origin) -> int | None:
+        """Return the sequence number after which `origin`, which has heard of a filter, sends this broker what matches
+        it; None if it has not heard of it."""
+        since = self._announced_to.get(topic_filter, origin)
+        return self._collected_by.get(topic_filter, origin) if since is None else since
 
     def _matching(self, topic: str) -> list[Registration]:
         found: list[Registration] = self._wild.match(topic)
@@ -249,9 +256,7 @@ class Subscriptions:
     def promised(self, topic: str, origin: Origin, seq: int) -> bool:
         """Return whether `origin` has promised to send this broker its publication `seq` to `topic`."""
         for found in self._matching(topic):
-            since = self._announced_to.get(found.topic_filter, origin)
-            if since is None:
-                since = self._collected_by.get(found.topic_filter, origin)
+            since = self._promise(found.topic_filter, origin)
             if since is not None and seq > since:
                 return True
         return False

@@ -7,7 +7,14 @@ from typing import Protocol
 
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import SessionLease
+from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.timeouts import SharedTimeout
+
+AGAIN = 15.0
+"""Seconds for which a client is told to try again, while its session is not found."""
+REMEMBERED = 1024
+"""Clients told so from which on those of before are looked through."""
 
 Done = Callable[[Arrival], None]
 
@@ -86,3 +93,32 @@ class Claiming:
     def beside(self) -> list[SessionLease]:
         """Return leases of brokers that have reported an older session, and have not been asked for it."""
         return [SessionLease(self.client, broker, 0) for broker in self.offered if broker not in self.asked]
+
+
+class ClaimTimeouts:
+    """The limits of claims. A client whose session is not found by then is to try again for `AGAIN` seconds in all, as
+    the brokers that have it may be out of reach for a moment, or starting."""
+
+    def __init__(self, port: Port, timeout: float, over: Callable[[Claiming, bool], None]) -> None:
+        """`over` is called with each claim that has taken `timeout` seconds, and whether its client is to try again."""
+        self._port = port
+        self._over = over
+        self._timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._due)
+        self._tries: dict[str, tuple[float, float]] = {}
+        """By client: when the first of its attempts began and the last one ended, in seconds of the port's clock."""
+
+    def add(self, claiming: Claiming) -> None:
+        """Let the time of a claim begin."""
+        self._timeouts.add(claiming)
+
+    def _due(self, claiming: Claiming) -> None:
+        client, now = claiming.client, self._port.now
+        first, last = self._tries.pop(client, (claiming.since, claiming.since))
+        if claiming.since - last > AGAIN:
+            first = claiming.since
+        again = now - first < AGAIN
+        if again:
+            if len(self._tries) >= REMEMBERED:
+                self._tries = {each: tries for each, tries in self._tries.items() if now - tries[1] <= AGAIN}
+            self._tries[client] = first, now
+        self._over(claiming, again)

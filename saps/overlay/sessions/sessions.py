@@ -25,10 +25,9 @@ from saps.overlay.port import Bodies, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.claiming import Claiming, CopiesHere, Done
+from saps.overlay.sessions.claiming import Claiming, ClaimTimeouts, CopiesHere, Done
 from saps.overlay.sessions.directory import Directory, partition_of
 from saps.overlay.sessions.doubts import Doubts
-from saps.overlay.timeouts import SharedTimeout
 from saps.storage.journal import Change
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ class Sessions:
         self._stamp = stamp
         self._alone = alone
         self.timeout = timeout
-        self._waiting: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._give_up)
+        self._waiting = ClaimTimeouts(port, timeout, self._give_up)
         self.host: SessionHost | None = None
         """The frontend's sessions at this broker. While it is None, no client is claimed."""
         self.migrations: Migrations
@@ -419,17 +418,22 @@ class Sessions:
                     self._returned.pop((client, lease.broker), None)
                     self.migrations.offered(lease.broker, client)
 
-    def _give_up(self, claiming: Claiming) -> None:
-        """Serve a client without its former session, since the claim has taken `timeout` seconds."""
-        if not self.migrations.transfer(claiming.client) and not claiming.inheriting:
-            if claiming.given is None and not claiming.branch:
-                logger.warning(
-                    "the session of %r was not found within %g s; the client is served without it",
-                    claiming.client,
-                    self.timeout,
-                )
-            self.finish(claiming, Arrival.HERE)
-            self.sync_one(claiming.client)  # the session elsewhere ends as soon as the holders report it
+    def _give_up(self, claiming: Claiming, again: bool) -> None:
+        """End a claim that has taken `timeout` seconds: the client is to try `again`, or is served without its former
+        session."""
+        client = claiming.client
+        if self.migrations.transfer(client) or claiming.inheriting:
+            return
+        connects = claiming.given is None and not claiming.branch
+        if connects and claiming.keep and again:
+            hit("a client is to try again, as its session was not found")
+            self.withdraw(client)
+            self.finish(claiming, Arrival.BUSY)
+            return
+        if connects:
+            logger.warning("the session of %r was not found in time; the client is served without it", client)
+        self.finish(claiming, Arrival.HERE)
+        self.sync_one(client)  # the session elsewhere ends as soon as the holders report it
 
 
 def has_session(host: SessionHost | None, client: str) -> bool:

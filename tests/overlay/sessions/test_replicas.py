@@ -696,6 +696,37 @@ def test_what_was_missed_waits_for_clients_that_are_slow() -> None:
 
 
 @marks.expect("branch that stood in for a session")
+@DISKS
+def test_a_branch_does_not_bring_what_a_broker_beside_the_session_published(disks: bool) -> None:
+    """That broker had started again just before the cut; the session remembers less than it published meanwhile."""
+    mesh, count = Replicated(1, disks=disks), RECENT + 500
+    mesh.limits = Limits(maximum_queued=1 << 16)
+    home, *_, speaker = mesh.build(5)
+    nomad = Nomad.at(home, mesh)
+    mesh.tell(speaker, 0, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 1)
+    mesh.crash(speaker.name)
+    mesh.run(1)
+    speaker = mesh.restart(speaker.name, home.name)
+    mesh.run_until(lambda: speaker.joined)
+    mesh.partition([home.name, speaker.name])
+    mesh.run(10)
+    assert len(mesh.sessions("c")) == 2
+    for number in range(1, count):
+        mesh.tell(speaker, number, 2)
+        mesh.run(0.002)
+        nomad.hear()
+        nomad.answer(25)
+    mesh.heal()
+    for _ in range(3000):
+        mesh.run(0.01)
+        nomad.hear()
+        nomad.answer(25)
+    assert mesh.sessions("c") == [home.name]
+    assert sorted(nomad.got[2]) == sorted(b"b4 %d" % number for number in range(count))
+
+
+@marks.expect("branch that stood in for a session")
 def test_what_a_branch_got_as_a_member_of_a_group_comes_to_the_session_it_stood_in_for() -> None:
     """The group has no other member beyond the cut, and the session has a plain subscription to the same topic."""
     mesh = Replicated(1)

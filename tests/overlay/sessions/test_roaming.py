@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.codec.packets import V5, V311, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.overlay.frames.calls import Body
+from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import Body, Broadcast, Claim, Locate
 from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import BrokerRef, Range
-from saps.simulator import Network
+from saps.overlay.sessions.claiming import AGAIN
+from saps.overlay.sessions.directory import partition_of
+from saps.simulator import Network, SimBroker
+from tests import marks
 from tests.drawn import schedules
 from tests.overlay.hubs import Client as Watcher
 from tests.overlay.roams import Nomad, Roams
@@ -408,3 +412,37 @@ class Unanswered:
 
     def call(self, wanted: Range, body: Body, done: Callable[[Outcome], None], attempts: int) -> None:
         self._mesh.at(self._mesh.now + 4.9, lambda: done(Outcome([], complete=False, depth=0)))
+
+
+@pytest.mark.parametrize("silent", [7.0, 40.0])
+@marks.expect("a client is to try again, as its session was not found")
+def test_a_client_whose_session_is_not_found_is_told_to_try_again_for_a_time(
+    silent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that it connects to does not reach the holders of the session directory."""
+    mesh = Roams(1)
+    one, two, *others = mesh.build(6)
+    nomad = Nomad.at(one, mesh)
+    nomad.lose()
+    mesh.tell(two, 0, 2)
+    mesh.run(1)
+    far = next(each for each in others if partition_of("c") not in each.node.sessions.directory.partitions)
+    since, send = mesh.now, mesh._send
+
+    def but_claims(source: SimBroker, to: BrokerRef, frame: Frame) -> None:
+        lost = isinstance(frame, (Locate, Broadcast)) and isinstance(frame.body, Claim)
+        if not (lost and source is far and mesh.now < since + silent):
+            send(source, to, frame)
+
+    monkeypatch.setattr(mesh, "_send", but_claims)
+    while len(nomad.present) == 1:
+        refused = len(nomad.refused)
+        nomad.connect(far)
+        while len(nomad.present) == 1 and len(nomad.refused) == refused:
+            mesh.run(0.1)
+            nomad.hear()
+    found = silent < AGAIN
+    assert set(nomad.refused) == {Reason.SERVER_BUSY}
+    assert nomad.present == [False, found]
+    assert mesh.now - since <= AGAIN + 5
+    nomad.until(lambda: nomad.got[2] == ([b"b1 0"] if found else []))
