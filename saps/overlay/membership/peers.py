@@ -120,7 +120,7 @@ class Peers:
 
     def _disbelieve(self, broker: BrokerRef) -> None:
         """Forget a later incarnation of a broker that only others have reported; an earlier one may well be alive."""
-        self._delivery.catch_up.disbelieved(broker)
+        self._delivery.catch_up.lost(broker, over=False, hearsay=True)
         self._graph.forget(broker)
         self._rendezvous.forget(broker, exactly=True)
         self._delivery.multicast.link_down(broker)

@@ -229,10 +229,13 @@ class CatchUp:
 
     # ---- brokers that are lost, and heard again
 
-    def lost(self, broker: BrokerRef, over: bool) -> None:
-        """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. Call this before the
-        publisher registry forgets the broker."""
+    def lost(self, broker: BrokerRef, over: bool, hearsay: bool = False) -> None:
+        """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. `hearsay`: only others
+        have reported this incarnation; it counts if it was sent publications, and is given up like one that is over.
+        Call this before the publisher registry forgets the broker."""
         pending = self._acknowledgements.unacknowledged(broker)
+        if hearsay and not pending:
+            return
         self._begin_log()
         lag = self.lags.get(broker)
         if lag is None:
@@ -244,14 +247,8 @@ class CatchUp:
         self.log.tell(lag.fate(self._port.now, self.heirs.heard(broker)))
         if over:
             self._is_over(lag)
-
-    def disbelieved(self, broker: BrokerRef) -> None:
-        """Log for a later incarnation of a broker that only others have reported, if it was sent publications: it may
-        be beyond a cut. It is given up like one that is over. Call this before the publisher registry forgets it."""
-        if self._acknowledgements.unacknowledged(broker):
+        elif hearsay:
             hit("doubts about an incarnation that was never heard")
-            self.lost(broker, False)
-            lag = self.lags[broker]
             self._port.after(KEPT, lambda: self._gone(lag))
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
