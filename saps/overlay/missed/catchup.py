@@ -230,9 +230,9 @@ class CatchUp:
     # ---- brokers that are lost, and heard again
 
     def lost(self, broker: BrokerRef, over: bool, hearsay: bool = False) -> None:
-        """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. `hearsay`: only others
-        have reported this incarnation; it counts if it was sent publications, and is given up like one that is over.
-        Call this before the publisher registry forgets the broker."""
+        """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. `hearsay`: only
+        others have reported this incarnation; it counts if it was sent publications, and is given up like one that is
+        over. Call this before the publisher registry forgets the broker."""
         pending = self._acknowledgements.unacknowledged(broker)
         if hearsay and not pending:
             return
