@@ -132,8 +132,8 @@ def markdown(results: Sequence[Result]) -> str:
         "",
         fill(
             f"{brokers} brokers in two clusters, {where}. At each broker {takers} subscribers and a publisher of each"
-            f" QoS, with {topics} topic{'s'[: topics != '1']} and {rates} messages a second to each. All of it on {machine.processors}"
-            f" processors ({machine.processor}), {system}.",
+            f" QoS, with {topics} topic{'s'[: topics != '1']} and {rates} messages a second to each. All of it on"
+            f" {machine.processors} processors ({machine.processor}), {system}.",
             120,
         ),
         "",
