@@ -152,7 +152,8 @@ class Replicated(Roams):
         node.replicas.when_stored = commits.then
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
-        node.sessions.timeout = node.sessions._waiting.seconds = 20.0  # one crash after the other holds up claims
+        # One crash after the other holds up claims.
+        node.sessions.timeout = node.sessions._waiting.timeouts.seconds = 20.0
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take

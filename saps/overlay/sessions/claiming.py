@@ -103,13 +103,13 @@ class ClaimTimeouts:
         """`over` is called with each claim that has taken `timeout` seconds, and whether its client is to try again."""
         self._port = port
         self._over = over
-        self._timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._due)
+        self.timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._due)
         self._tries: dict[str, tuple[float, float]] = {}
         """By client: when the first of its attempts began and the last one ended, in seconds of the port's clock."""
 
     def add(self, claiming: Claiming) -> None:
         """Let the time of a claim begin."""
-        self._timeouts.add(claiming)
+        self.timeouts.add(claiming)
 
     def _due(self, claiming: Claiming) -> None:
         client, now = claiming.client, self._port.now

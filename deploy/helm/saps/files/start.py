@@ -12,7 +12,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-TIMEOUT = 60.0
+PATIENCE = 60.0
 """Seconds for this pod's own name to be known."""
 
 
@@ -43,7 +43,7 @@ def main() -> None:
     peers, name = os.environ.pop("PEERS").split(","), os.environ["SAPS_NAME"]
     port, web = os.environ.pop("OVERLAY_PORT"), os.environ.pop("WEB_PORT")
     me = next(peer for peer in peers if peer.partition(".")[0] == name)
-    give_up = time.monotonic() + TIMEOUT
+    give_up = time.monotonic() + PATIENCE
     while not known(me) and time.monotonic() < give_up:
         time.sleep(0.5)
     others = [peer for peer in peers if peer != me and known(peer)]
