@@ -33,7 +33,7 @@ RESTARTS = (Kind.RESTART, Kind.KILL, Kind.PARTITION, Kind.CUT, Kind.WIPE)
         (46, False, ALL),
         (52, False, ALL),
         *((seed, True, ALL) for seed in (26, 27, 54, 60)),
-        quick=8,
+        quick=5,
     ),
 )
 def test_storms_that_failed_once(seed: int, disks: bool, kinds: tuple[Kind, ...]) -> None:
