@@ -1,4 +1,4 @@
-"""Makes OpenAPI documents and their response objects, for all HTTP interfaces."""
+"""Makes OpenAPI documents, their parameters and response objects, for all HTTP interfaces."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import msgspec
 
 PROBLEM = "application/problem+json"
 """Media type of problem details (RFC 9457)."""
+TEXT = {"type": "string"}
+"""The schema of a text."""
 
 
 def document(
@@ -43,3 +45,19 @@ def problem_answer(text: str) -> dict[str, Any]:
 def json_answer(text: str, schema: Any) -> dict[str, Any]:
     """Return the description of a JSON response with this schema."""
     return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def in_path(name: str, text: str) -> dict[str, Any]:
+    """Return a parameter in the path."""
+    return {"name": name, "in": "path", "required": True, "schema": TEXT, "description": text}
+
+
+def in_query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
+    """Return a parameter of the query."""
+    found = {"name": name, "in": "query", "schema": schema, "description": text}
+    return {**found, "required": True} if required else found
+
+
+def in_header(name: str, text: str) -> dict[str, Any]:
+    """Return a parameter in a header."""
+    return {"name": name, "in": "header", "schema": TEXT, "description": text}

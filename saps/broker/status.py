@@ -79,7 +79,7 @@ class BrokerWatch(Watched):
             delivered_rate=rates[2],
             held_by=sorted(broker.holders),
             links=self.linked,
-            ofm=None if element is None else f"{element.ip}:{element.port}",
+            ofm=None if element is None else element.endpoint,
             topics=0,
             counts=False,
             missed_messages=missed.messages,

@@ -124,10 +124,7 @@ class SwitchFiles:
 
 def _places(stats: OfmStats) -> dict[tuple[str, str, str], tuple[int, int]]:
     groups = {(stats.topic, SWITCH, count.dpid): (count.packets, count.bytes) for count in stats.switches}
-    flows = {
-        (stats.topic, SENDER, f"{count.broker.ip}:{count.broker.port}"): (count.packets, count.bytes)
-        for count in stats.senders
-    }
+    flows = {(stats.topic, SENDER, count.broker.endpoint): (count.packets, count.bytes) for count in stats.senders}
     return groups | flows
 
 

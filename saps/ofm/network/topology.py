@@ -68,6 +68,11 @@ class BrokerAddress(msgspec.Struct, frozen=True, order=True, gc=False, cache_has
         force_setattr(self, "ip", _unicast(self.ip))
         force_setattr(self, "mac", mac_text(value))
 
+    @property
+    def endpoint(self) -> str:
+        """IP address and UDP port as one text, by which brokers, controllers and statistics are compared."""
+        return f"{self.ip}:{self.port}"
+
 
 @lru_cache(1 << 14)
 def _unicast(text: str) -> str:

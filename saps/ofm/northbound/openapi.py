@@ -18,7 +18,7 @@ from saps.ofm.northbound.schema import (
     Problem,
     SwitchBudget,
 )
-from saps.openapi import json_answer, problem_answer
+from saps.openapi import TEXT, in_path, in_query, json_answer, problem_answer
 
 _TYPES: dict[str, type] = {
     "OfmIntent": OfmIntent,
@@ -33,33 +33,14 @@ _TYPES: dict[str, type] = {
     "ElectionState": ElectionState,
     "Saved": Saved,
 }
-_TOPIC = {
-    "name": "topic",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string"},
-    "description": "The topic's name, every reserved character and `/` percent-encoded.",
-}
-_ADDRESS = {
-    "name": "address",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string"},
-    "description": "ff15:, the set and the plane, and a bit for each receiver.",
-}
-_FROM = {
-    "name": "from",
-    "in": "query",
-    "schema": {"type": "string"},
-    "description": "IP address of the sending broker.",
-}
-_WAIT = {
-    "name": "wait",
-    "in": "query",
-    "schema": {"type": "number", "minimum": 0, "maximum": 60, "default": 0},
-    "description": "Seconds to wait, at most, until the state is settled: constructed, refused or none.",
-}
-
+_TOPIC = in_path("topic", "The topic's name, every reserved character and `/` percent-encoded.")
+_ADDRESS = in_path("address", "ff15:, the set and the plane, and a bit for each receiver.")
+_FROM = in_query("from", TEXT, "IP address of the sending broker.")
+_WAIT = in_query(
+    "wait",
+    {"type": "number", "minimum": 0, "maximum": 60, "default": 0},
+    "Seconds to wait, at most, until the state is settled: constructed, refused or none.",
+)
 _AFTER = [
     {"name": "run", "in": "query", "schema": {"type": "string"}},
     {"name": "after", "in": "query", "schema": {"type": "integer"}},

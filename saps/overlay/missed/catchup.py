@@ -270,8 +270,10 @@ class CatchUp:
         its sessions, or be it."""
         if self.lags.get(lag.broker) is not lag or lag.state is not State.LOST:
             return
-        others = [other for other in self.lags.values() if other is not lag and other.state is State.LOST]
-        if any(not self.heirs.has_successor(other.broker) for other in others):
+        if any(
+            other is not lag and other.state is State.LOST and not self.heirs.has_successor(other.broker)
+            for other in self.lags.values()
+        ):
             hit("lag of a former incarnation kept during a cut")
             self._port.after(KEPT, lambda: self._gone(lag))
         else:

@@ -11,23 +11,13 @@ from saps import openapi
 from saps.drain.values import Drained, Order
 from saps.frontend.web.clients import messages
 from saps.frontend.web.clients.messages import Message, Published
-from saps.frontend.web.http.openapi_parts import (
-    FLAG,
-    SEEN,
-    TEXT,
-    example,
-    in_header,
-    in_path,
-    in_query,
-    operation,
-    state,
-)
+from saps.frontend.web.http.openapi_parts import FLAG, SEEN, example, operation, state
 from saps.frontend.web.http.problems import Problem
 from saps.frontend.web.http.visitors import Ticket
 from saps.frontend.web.mesh.network import Decisions, Network
 from saps.frontend.web.mesh.report import MODES, SORTS, AddressTrace, Brokers, Forgotten, TopicList, Trace
 from saps.frontend.web.operations import openapi as operations
-from saps.openapi import json_answer, problem_answer
+from saps.openapi import TEXT, in_header, in_path, in_query, json_answer, problem_answer
 
 TYPES: dict[str, Any] = {
     "Published": Published,

@@ -6,7 +6,6 @@ from typing import Any
 
 from saps.openapi import json_answer, problem_answer
 
-TEXT = {"type": "string"}
 FLAG = {"type": "boolean", "default": False}
 SEEN = "Only for clients that may receive the topic $SYS/saps/mesh."
 
@@ -49,22 +48,6 @@ REFUSALS = {
     503: "The broker cannot do it now.",
     504: "The mesh does not answer.",
 }
-
-
-def in_path(name: str, text: str) -> dict[str, Any]:
-    """Return a parameter in the path."""
-    return {"name": name, "in": "path", "required": True, "schema": TEXT, "description": text}
-
-
-def in_query(name: str, schema: Any, text: str, *, required: bool = False) -> dict[str, Any]:
-    """Return a parameter of the query."""
-    found = {"name": name, "in": "query", "schema": schema, "description": text}
-    return {**found, "required": True} if required else found
-
-
-def in_header(name: str, text: str) -> dict[str, Any]:
-    """Return a parameter in a header."""
-    return {"name": name, "in": "header", "schema": TEXT, "description": text}
 
 
 def example(

@@ -19,7 +19,7 @@ from saps.frontend.web.http.problems import ProblemError
 from saps.frontend.web.mesh.report import AddressTrace, Receiver, Tree
 from saps.ofm.network.topology import Topology
 from saps.ofm.northbound.driver.client import NorthboundError, UnreachableError
-from saps.ofm.northbound.schema import DecodedAddress, OfmState, OfmStats, PortTraffic, Status, SwitchBudget
+from saps.ofm.northbound.schema import DecodedAddress, OfmState, OfmStats, PortTraffic, Status, SwitchBudget, WayLink
 from saps.ofm.stateless.address import Receivers
 
 FRESH = 1.0
@@ -62,13 +62,9 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """Most group buckets that OFM may use."""
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A link between two switches, with the datapath ids and ports of its ends."""
+class Link(WayLink, frozen=True, kw_only=True):
+    """A link between two switches, and what passes it."""
 
-    a: str
-    a_port: int
-    b: str
-    b_port: int
     trees: int
     """Trees that pass both switches, among those whose counters were read."""
     load: float | None
@@ -198,7 +194,7 @@ class NetworkView:
         names = {address: name for name, address in brokers.items()}
         receivers: list[Receiver] = []
         for each in found.receivers:
-            address = None if each.broker is None else f"{each.broker.ip}:{each.broker.port}"
+            address = None if each.broker is None else each.broker.endpoint
             name = None if address is None else names.get(address)
             receivers.append(
                 Receiver(position=each.position, broker=name, address=address, dpid=each.dpid, port=each.port)
@@ -314,7 +310,7 @@ class NetworkView:
             status=state.status.value,
             address=state.address,
             reason=state.reason,
-            brokers=[f"{broker.ip}:{broker.port}" for broker in state.brokers],
+            brokers=[broker.endpoint for broker in state.brokers],
             switches=sorted(counted[1]) if counted is not None else [],
             rate=round(max(packets for packets, _ in rates.values()), 3) if rates else None,
         )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from saps.frontend.web.http.openapi_parts import FLAG, SEEN, TEXT, example, in_path, in_query, operation, state
-from saps.openapi import json_answer, problem_answer
+from saps.frontend.web.http.openapi_parts import FLAG, SEEN, example, operation, state
+from saps.openapi import TEXT, in_path, in_query, json_answer, problem_answer
 from saps.operations.audit import KEPT, AuditList
 from saps.operations.bans import BanList, Banned, BanOrder
 from saps.operations.following import LONGEST, Event
