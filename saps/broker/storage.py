@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from saps.config import BrokerSettings, SettingError
 from saps.config.sources_io import token
-from saps.overlay.missed.log import IN_MEMORY
+from saps.overlay.missed.segments import IN_MEMORY
 from saps.storage.commits import Commits
 from saps.storage.damage import StorageError
 from saps.storage.driver.mesh import COPIED, HeldFrames, keep_retained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from saps.overlay.missed.log import InMemory
+from saps.overlay.missed.segments import InMemory
 from saps.simulator import SimBroker
 
 Files = dict[int, "File"]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
+from functools import partial
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -32,8 +33,9 @@ from saps.overlay.frames.calls import Inherit, Missing
 from saps.overlay.frames.delivery import Caught, CaughtUp, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
-from saps.overlay.missed.log import Fate, Head, Segment
+from saps.overlay.missed.log import Fate, Head
 from saps.overlay.missed.returned import Returned
+from saps.overlay.missed.segments import Segment
 from saps.overlay.missed.sending import Sending, Share
 from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -210,6 +212,10 @@ class CatchUp:
         for lag in list(self.lags.values()):
             if lag.state is State.LOST and now - lag.since > self.log.age:
                 self._drop(lag)
+            elif lag.state is State.ASKED and self.heirs.has_successor(lag.broker):
+                hit("an incarnation that is over was asked what it wants")
+                lag.state, lag.since = State.LOST, now
+                self._port.after(KEPT, partial(self._gone, lag))
             elif lag.state is State.ASKED and now - lag.progress >= LOOK and self._port.reachable(lag.broker):
                 hit("asked again what a broker wants")
                 self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question

@@ -111,7 +111,9 @@ class Heirs:
         return broker in self._lost or broker in self._left
 
     def has_successor(self, broker: BrokerRef) -> bool:
-        """Return whether a later incarnation of a broker was heard."""
+        """Return whether a later incarnation of a broker was heard, perhaps as the first one."""
+        if self._port.first_heard.get(broker.name, (0, 0.0))[0] > broker.incarnation:
+            return True
         return self._over.get(broker.name, (-1, 0.0))[0] >= broker.incarnation
 
     @property

@@ -16,7 +16,7 @@ import math
 from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from functools import partial
 
 import msgspec
 
@@ -24,6 +24,7 @@ from saps.marks import hit
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.missed.absences import Absences
 from saps.overlay.missed.published import Published
+from saps.overlay.missed.segments import IN_MEMORY, InMemory, Segment, Spool
 from saps.overlay.ring.keys import BrokerRef
 
 logger = logging.getLogger(__name__)
@@ -32,8 +33,6 @@ SEGMENTS = 64
 """Segments of a full log; one segment is dropped at a time."""
 LARGEST_SEGMENT = 4 << 20
 """Limit of a segment in bytes."""
-IN_MEMORY = 64 << 20
-"""Limit of a log in memory, in bytes."""
 TOPICS = 1 << 20
 """Most topics in a log; beyond it the oldest segment is dropped. Each costs about 150 bytes of memory."""
 _LENGTH = 4
@@ -116,35 +115,6 @@ class Record(msgspec.Struct, array_like=True, tag=3):
     """For each part, the shared subscriptions that took it; empty if none took any part."""
     names: list[tuple[int, list[BrokerRef]]] = []
     """The members of each number in `sent` that this segment uses for the first time."""
-
-
-class Segment(Protocol):
-    """Storage of one segment of the log: bytes that are appended and read."""
-
-    def append(self, raw: bytes) -> None:
-        """Append bytes. Raises `OSError` if they cannot be stored."""
-
-    def read(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes from `offset` on, or fewer if the segment has fewer or cannot be read."""
-
-    def close(self) -> None:
-        """Discard the segment."""
-
-
-class InMemory:
-    """A segment in memory."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def append(self, raw: bytes) -> None:
-        self._bytes += raw
-
-    def read(self, offset: int, count: int) -> bytes:
-        return bytes(self._bytes[offset : offset + count])
-
-    def close(self) -> None:
-        self._bytes.clear()
 
 
 class _Part:
@@ -240,6 +210,7 @@ class MissedLog:
         self._parts: deque[_Part] = deque()
         self._next = 0
         self._sets = _Sets()
+        self._spool = Spool()
 
     # ---- writing
 
@@ -252,7 +223,8 @@ class MissedLog:
         self, at: float, body: Publish, members: Sequence[tuple[BrokerRef, ...]], groups: list[list[str]]
     ) -> None:
         """Log publications. `at` is the time in seconds of this broker's clock, `members` the receivers of each part,
-        `groups` the shared subscriptions of each part. If the disk fails, the publications count as dropped."""
+        `groups` the shared subscriptions of each part. They wait in memory while the disk fails; without room there
+        they count as dropped."""
         sent = [self._sets.number(each) for each in members]
         try:
             part = self._open(at)
@@ -276,9 +248,10 @@ class MissedLog:
 
     def _open(self, now: float) -> _Part:
         """Return the segment to write to; begin a new one if the last is full. Raises `OSError`."""
+        self._spool.write()
         part = self._parts[-1] if self._parts else None
         if part is None or part.earlier or part.size >= min(LARGEST_SEGMENT, self.size // SEGMENTS):
-            part = _Part(self._next, self.segment(self._next))
+            part = _Part(self._next, self._spool.segment(partial(self.segment, self._next)))
             part.at = now
             try:
                 self._put(part, self.head())
@@ -412,7 +385,8 @@ class MissedLog:
 
     def trim(self, now: float, needed: int | None) -> None:
         """Drop segments that are too old, or exceed the limits of bytes and topics. `needed` is the number of the first
-        segment that a broker still needs, or None if none is needed."""
+        segment that a broker still needs, or None if none is needed. Writes what waits for the disk."""
+        self._spool.write()
         while self._parts and (
             self.bytes > self.size or self._parts[0].at < now - self.age or len(self.topics) > TOPICS
         ):

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from saps.overlay.missed.catchup import LINGER
+from saps.overlay.missed.catchup import KEPT, LINGER
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 from tests import marks
@@ -108,6 +108,24 @@ def test_a_restart_after_all_was_made_up_sends_nothing_again() -> None:
     simulation.run(20)
     assert publisher.node.delivery.catch_up.log.earlier >= 11
     assert publisher.node.delivery.catch_up.sending.made_up == 0
+
+
+@marks.expect("an incarnation that is over was asked what it wants")
+def test_the_log_ends_after_the_logging_and_the_lost_broker_have_both_restarted() -> None:
+    """The lost incarnation was asked every second for ever what it wanted, and the log went on (`make jepsen`)."""
+    simulation, publisher, subscriber, other = after_a_cut(10)
+    simulation.partition([subscriber.name])
+    simulation.crash(subscriber.name)
+    simulation.crash(publisher.name)
+    simulation.heal()
+    simulation.add(subscriber.name, subscriber.ref.cluster, other.name)
+    simulation.run(5)
+    publisher = simulation.add(publisher.name, publisher.ref.cluster, other.name)
+    catch_up = publisher.node.delivery.catch_up
+    assert subscriber.ref in catch_up.lags
+    simulation.run(KEPT + LINGER + 10)
+    assert not catch_up.lags
+    assert not catch_up.log.active
 
 
 @seeds(4)

@@ -1,0 +1,133 @@
+"""Segments of the log of missed publications: in memory, or on a disk that may fail for a while.
+
+What the disk refuses waits in memory until it takes it. A broker whose disk fails still has what others have missed.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from saps.marks import hit
+
+logger = logging.getLogger(__name__)
+
+IN_MEMORY = 64 << 20
+"""Limit of a log in memory, and of what waits there for the disk, in bytes."""
+
+
+class Segment(Protocol):
+    """Storage of one segment of the log: bytes that are appended and read."""
+
+    def append(self, raw: bytes) -> None:
+        """Append bytes. Raises `OSError` if they cannot be stored."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from `offset` on, or fewer if the segment has fewer or cannot be read."""
+
+    def close(self) -> None:
+        """Discard the segment."""
+
+
+class InMemory:
+    """A segment in memory."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def append(self, raw: bytes) -> None:
+        self._bytes += raw
+
+    def read(self, offset: int, count: int) -> bytes:
+        return bytes(self._bytes[offset : offset + count])
+
+    def close(self) -> None:
+        self._bytes.clear()
+
+
+class Spool:
+    """What waits in memory for the disk, of all segments of a log."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Spooled] = []
+        """The segments whose end is in memory, the oldest first."""
+        self.bytes = 0
+
+    def segment(self, make: Callable[[], Segment]) -> Segment:
+        """Return a segment that waits in memory while it cannot be made or written to. `make` may raise `OSError`."""
+        return _Spooled(self, make)
+
+    def refused(self, segment: _Spooled, error: OSError) -> None:
+        """Note that the disk has refused what was appended to a segment."""
+        hit("the disk refuses what was missed")
+        if not self._waiting:
+            logger.error("publications for brokers that are cut off wait in memory for the disk: %s", error)
+        self._waiting.append(segment)
+
+    def closed(self, segment: _Spooled) -> None:
+        """Note that nothing of a segment waits any more, as it is discarded."""
+        if segment in self._waiting:
+            self._waiting.remove(segment)
+
+    def write(self) -> None:
+        """Write what waits, as far as the disk takes it."""
+        if not self._waiting:
+            return
+        while self._waiting:
+            try:
+                self._waiting[0].write()
+            except OSError:
+                return
+            del self._waiting[0]
+        logger.info("publications for brokers that are cut off are on the disk again")
+
+
+class _Spooled:
+    """A segment of which the end may wait in memory."""
+
+    def __init__(self, spool: Spool, make: Callable[[], Segment]) -> None:
+        self._spool = spool
+        self._make = make
+        self._segment: Segment | None = None
+        """None until it can be made."""
+        self._size = 0
+        """Bytes in `_segment`."""
+        self._rest = bytearray()
+        """The bytes behind them, which wait."""
+
+    def append(self, raw: bytes) -> None:
+        if not self._rest:
+            try:
+                self._put(raw)
+                return
+            except OSError as error:
+                self._spool.refused(self, error)
+        if self._spool.bytes + len(raw) > IN_MEMORY:
+            raise OSError(errno.ENOSPC, "no room in memory for what waits for the disk")
+        self._spool.bytes += len(raw)
+        self._rest += raw
+
+    def write(self) -> None:
+        """Write what waits. Raises `OSError`."""
+        self._put(bytes(self._rest))
+        self._spool.bytes -= len(self._rest)
+        self._rest.clear()
+
+    def _put(self, raw: bytes) -> None:
+        if self._segment is None:
+            self._segment = self._make()
+        self._segment.append(raw)
+        self._size += len(raw)
+
+    def read(self, offset: int, count: int) -> bytes:
+        if offset >= self._size:
+            return bytes(self._rest[offset - self._size : offset - self._size + count])
+        return b"" if self._segment is None else self._segment.read(offset, count)
+
+    def close(self) -> None:
+        self._spool.bytes -= len(self._rest)
+        self._spool.closed(self)
+        if self._segment is not None:
+            self._segment.close()
