@@ -12,6 +12,8 @@ from benchmarks.chaos.account import ROAMING, Incident, Recorder, Stream, reach_
 from benchmarks.chaos.schedule import Kind, Step
 from saps.frontend.mqtt.codec.packets import Ack, Connack, Connect, PacketType, Publish, Subscribe, SubscribeEntry
 from saps.frontend.mqtt.session.durable import DurableSession
+from saps.overlay.missed.catchup import LINGER
+from saps.overlay.missed.heirs import KEPT
 from saps.simulator import SimBroker
 from saps.simulator.network import Network
 from tests.frontend.mqtt.bench import Client
@@ -212,6 +214,9 @@ class Storm:
         wrong = {count.qos: (count.lost, count.doubled, count.disordered) for count in counts}
         assert not any(map(any, wrong.values())), f"{wrong} {self.recorder.details}"
         assert not self.lost, f"sessions lost: {self.lost}"
+        self.mesh.run(KEPT + LINGER + 10)
+        behind = {each.name: [*each.node.delivery.catch_up.lags] for each in self.mesh.alive()}
+        assert not any(behind.values()), f"taken for lost, or behind, long after the storm: {behind}"
 
     # ---- faults
 

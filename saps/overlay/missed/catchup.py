@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
-from functools import partial
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -44,9 +43,6 @@ from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.topics import matches
 
-KEPT = 30.0
-"""Seconds for which a lag is kept after a later incarnation was heard, for brokers that adopt the sessions of the
-earlier one; and then while any broker is cut off."""
 LINGER = 30.0
 """Seconds for which the log continues when no broker is lost or behind: some may have been cut off unnoticed."""
 LOOK = 1.0
@@ -209,13 +205,11 @@ class CatchUp:
         """Trim the log, repeat unanswered frames and end the log when it is not needed; every `LOOK` seconds."""
         now = self._port.now
         self.log.trim(now, min((lag.place[0] for lag in self.lags.values()), default=None))
+        for lag in self.heirs.unneeded():
+            self._drop(lag)
         for lag in list(self.lags.values()):
             if lag.state is State.LOST and now - lag.since > self.log.age:
                 self._drop(lag)
-            elif lag.state is State.ASKED and self.heirs.has_successor(lag.broker):
-                hit("an incarnation that is over was asked what it wants")
-                lag.state, lag.since = State.LOST, now
-                self._port.after(KEPT, partial(self._gone, lag))
             elif lag.state is State.ASKED and now - lag.progress >= LOOK and self._port.reachable(lag.broker):
                 hit("asked again what a broker wants")
                 self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question
@@ -255,7 +249,7 @@ class CatchUp:
             self._is_over(lag)
         elif hearsay:
             hit("doubts about an incarnation that was never heard")
-            self._port.after(KEPT, lambda: self._gone(lag))
+            lag.is_over(self._port.now)
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Keep what an incarnation missed for the brokers that adopt its sessions: others reported a later one."""
@@ -267,23 +261,9 @@ class CatchUp:
         self._publishers.forget(broker)
 
     def _is_over(self, lag: Lag) -> None:
-        """Keep the lag of an incarnation that is over for `KEPT` seconds more."""
+        """Note that an incarnation is over: its lag is kept for a while."""
         self.heirs.is_over(lag.broker)
-        self._port.after(KEPT, lambda: self._gone(lag))
-
-    def _gone(self, lag: Lag) -> None:
-        """Drop the lag of an incarnation that is over, or was never heard, unless brokers are cut off: they may have
-        its sessions, or be it."""
-        if self.lags.get(lag.broker) is not lag or lag.state is not State.LOST:
-            return
-        if any(
-            other is not lag and other.state is State.LOST and not self.heirs.has_successor(other.broker)
-            for other in self.lags.values()
-        ):
-            hit("lag of a former incarnation kept during a cut")
-            self._port.after(KEPT, lambda: self._gone(lag))
-        else:
-            self._drop(lag)
+        lag.is_over(self._port.now)
 
     def left(self, broker: BrokerRef, owed: bool) -> None:
         """Handle an orderly Leave, after which the broker's sessions are `owed` what is published, or are not. They

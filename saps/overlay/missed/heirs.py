@@ -28,6 +28,9 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.ring.keys import BrokerRef
 
+KEPT = 30.0
+"""Seconds for which the lag of an incarnation that is over is kept for the heirs of its sessions: from when a later one
+was heard, and after brokers that were cut off have caught up."""
 ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
 NOTHING_BUT_DOUBTS = 1 << 63
@@ -82,6 +85,8 @@ class Heirs:
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
+        self._needed = -math.inf
+        """When a broker that may come back, or was back, was last behind, in seconds of the port's clock."""
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
@@ -115,6 +120,22 @@ class Heirs:
         if self._port.first_heard.get(broker.name, (0, 0.0))[0] > broker.incarnation:
             return True
         return self._over.get(broker.name, (-1, 0.0))[0] >= broker.incarnation
+
+    def unneeded(self) -> list[Lag]:
+        """Return the lags of incarnations that are over, if no heir needs them any more. Brokers that were cut off may
+        have their sessions. Call it every second."""
+        now, lags = self._port.now, [*self._lags.values()]
+        for lag in lags:
+            if lag.over == math.inf and self.has_successor(lag.broker):
+                hit("an incarnation that is over was asked what it wants")
+                lag.is_over(now)
+        if any(lag.over == math.inf for lag in lags):
+            self._needed = now
+        over = [lag for lag in lags if now - lag.over >= KEPT]
+        if over and now - self._needed < KEPT:
+            hit("lag of a former incarnation kept during a cut")
+            return []
+        return over
 
     @property
     def cut_off(self) -> list[str]:

@@ -16,11 +16,12 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
 from saps.overlay.missed.alarm import AGAIN
-from saps.overlay.missed.catchup import KEPT, LINGER, CatchUp
-from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.catchup import LINGER, CatchUp
+from saps.overlay.missed.heirs import KEPT, UNNOTICED
 from saps.overlay.missed.lag import TOLD, Lag, Stay
-from saps.overlay.missed.log import InMemory, MissedLog
+from saps.overlay.missed.log import MissedLog
 from saps.overlay.missed.published import Published
+from saps.overlay.missed.segments import InMemory
 from saps.overlay.rendezvous.publisher_registry import IDLE
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.heritage import Legacy
@@ -286,7 +287,7 @@ def test_nothing_is_kept_for_a_broker_that_an_operator_says_is_gone_for_good() -
     simulation.run(2 * KEPT + LINGER)
     assert publisher.node.delivery.multicast.missed.active
     publisher.act(lambda: publisher.node.delivery.catch_up.give_up(subscriber.name))
-    simulation.run(LINGER + 2)
+    simulation.run(KEPT + LINGER + 2)
     publisher.publish("t", b"later", 1)
     assert not publisher.node.delivery.multicast.missed.active
 

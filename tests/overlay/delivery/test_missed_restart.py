@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from saps.overlay.missed.catchup import KEPT, LINGER
+from saps.overlay.missed.catchup import LINGER
+from saps.overlay.missed.heirs import KEPT
 from saps.simulator import Network, SimBroker, Simulation
 from saps.topics import matches
 from tests import marks
