@@ -379,7 +379,9 @@ class CatchUp:
                 self._rounds += 1
                 lag.round = self._rounds
             self.heirs.returned(lag)
-            lag.go()
-            if not (lag.doubts.seqs or self.sending.has_something(lag)):
-                lag.reading, lag.passed = self.log.last, self._publishers.seq
+            if lag.doubts.seqs or self.sending.has_something(lag):
+                lag.go(self._acknowledgements.unacknowledged(sender), self.log)
+                self._publishers.divide_again(self._publishers.streams)
+            else:
+                lag.skip(self.log.last, self._publishers.seq)
             self.sending.pump()

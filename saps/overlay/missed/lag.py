@@ -266,6 +266,10 @@ class Lag:
         if self.cause is Cause.NEW:
             self.cause = Cause.CUT_OFF
         self.doubts.remove(self.answered)
+        self._doubt(frames, log)
+
+    def _doubt(self, frames: Iterable[Published], log: MissedLog) -> None:
+        """Add publications that the broker may not get."""
         self.doubts.add(frames, log.first, self.broker)
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
@@ -312,9 +316,18 @@ class Lag:
         self.place = self.reading = min(self.place, place)
         self.passed = min([self.passed, self.taken, taken, *(seq - 1 for seq in self.doubts.seqs)])
 
-    def go(self) -> None:
-        """Start to send: the broker has named all its filters."""
+    def go(self, frames: Iterable[Published], log: MissedLog) -> None:
+        """Start to send: the broker has named all its filters. `frames` are the publications on their way to it: they
+        are sent again, as others in the log must not overtake them."""
         self.state, self.serial = State.GOING, 0
+        self._doubt(frames, log)
+        self.reading = min(self.reading, self.place)
+        self.passed = min([self.passed, *(seq - 1 for seq in self.doubts.seqs)])
+
+    def skip(self, place: Place, seq: int) -> None:
+        """Note that the broker wants nothing of the log up to a place, behind the publication `seq`."""
+        self.state, self.serial = State.GOING, 0
+        self.reading, self.passed = place, seq
 
     def caught(self, serial: int, now: float) -> None:
         """Handle the broker's answer that it has all frames up to `serial`."""

@@ -18,7 +18,7 @@ from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
 from saps.overlay.missed.alarm import AGAIN
 from saps.overlay.missed.catchup import LINGER, CatchUp
 from saps.overlay.missed.heirs import KEPT, UNNOTICED
-from saps.overlay.missed.lag import TOLD, Lag, Stay
+from saps.overlay.missed.lag import TOLD, Lag, State, Stay
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.missed.published import Published
 from saps.overlay.missed.segments import InMemory
@@ -542,6 +542,46 @@ def test_what_a_former_broker_may_lack_is_for_the_sessions_that_were_there(monke
     simulation.run_until(lambda: any(lag.doubts.seqs and lag.wanted.moved for lag in asked.lags.values()), 10)
     simulation.run(5)
     assert not again.delivered
+
+
+def test_what_is_on_its_way_live_is_not_overtaken_by_what_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that others have never lost gets what sessions that have come to it had missed, and until then all else
+    after that; it took what was still on its way through a third one for a duplicate (`make jepsen`)."""
+    simulation = Simulation(1)
+    one, relay, two, four, lost = simulation.build(5)
+    for broker in (relay, two, four, lost):
+        broker.subscribe("t")
+    simulation.run(2)
+    one.publish("t", b"before", 1)
+    simulation.run(1)
+    simulation.partition([lost.name])
+    one.publish("t", b"in doubt", 1)
+    simulation.run(5)
+    missed = [b"%d" % number for number in range(2000)]
+    for payload in missed:
+        one.publish("t", payload, 1)
+    simulation.run(1)
+    moved = Legacy([Stay(lost.ref, 0.0, simulation.now)], [True], {"t": None}, [])
+    monkeypatch.setattr(two.node.sessions.migrations.heritage, "legacies", lambda asking: [moved])
+    lags = one.node.delivery.catch_up.lags
+    one.act(one.node.delivery.catch_up.rejoined)
+    simulation.run_until(lambda: two.ref in lags, 10)
+    assert one.node.rendezvous.publishers.streams["t"].way.branches[0].child == relay.ref
+    simulation.pause(relay.name, 0.5)
+    one.publish("t", b"on its way", 1)
+    simulation.run_until(
+        lambda: lags[two.ref].state is State.GOING and four.ref in one.node.delivery.catch_up._known, 1
+    )
+    one.publish("t", b"later", 1)
+    assert one.node.rendezvous.publishers.streams["t"].behind == (two.ref,)
+    simulation.run(5)
+    assert [message.payload for _, message in two.delivered] == [
+        b"before",
+        b"in doubt",
+        *missed,
+        b"on its way",
+        b"later",
+    ]
 
 
 def test_what_an_heir_and_its_owner_both_may_lack_is_in_doubt_once() -> None:
