@@ -62,6 +62,31 @@ def test_an_heir_says_how_old_its_copy_was(leaves: bool) -> None:
     assert (before.age - LONG_AGO > 30) is not leaves
 
 
+@pytest.mark.parametrize("jump", [0.0, 3600.0, -4.0])
+def test_an_heir_says_how_old_its_copy_was_after_a_loss_of_power(jump: float) -> None:
+    """All that had gone to the owner since the session came to it was taken for missed, and came again
+    (`make jepsen`)."""
+    mesh = Replicated(1, disks=True)
+    one, two, three = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    for number in range(100):
+        mesh.tell(one, number, 2)
+        mesh.run(0.1)
+        nomad.hear()
+        nomad.answer()
+    crashed = mesh.now
+    for broker in (one, two, three):
+        mesh.crash(broker.name)
+    mesh.run(3)
+    mesh.jump = jump
+    two, three = (mesh.restart(name, contact) for name, contact in ((two.name, None), (three.name, two.name)))
+    mesh.run_until(lambda: bool(mesh.sessions("c")), 30.0)
+    (heir,) = mesh.sessions("c")
+    before, _ = mesh.brokers[heir].node.sessions.migrations.heritage.of("c")
+    assert before.owner == one.ref
+    assert mesh.now - crashed <= before.age - LONG_AGO <= mesh.now - crashed + 2
+
+
 def test_of_the_brokers_long_left_the_last_one_is_remembered() -> None:
     """What was published before the session came to the next one went there; it came again (`make chaos`)."""
     mesh = Replicated(1)

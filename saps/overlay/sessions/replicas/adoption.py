@@ -108,12 +108,15 @@ class Adoption:
             copy = copied[each.client_id]
             over = each.ends is not None and each.ends <= now
             if not over and elsewhere.get(each.client_id, -1) <= copy.stamp:
-                self._adopt(each, messages, copy, self._copy.came(each.number, now, self._port.now))
+                told = self._copy.came(each.number, now, self._port.now)
+                self._adopt(each, messages, copy, told, max(told, self._copy.reached(now, self._port.now)))
         self._subscribed()
 
-    def _adopt(self, saved: SavedSession, messages: dict[int, SavedMessage], copy: SessionCopy, told: float) -> None:
+    def _adopt(
+        self, saved: SavedSession, messages: dict[int, SavedMessage], copy: SessionCopy, told: float, upto: float
+    ) -> None:
         """Begin one session; if it is here already or on its way, merge the copy into it. `told`: when the copy came,
-        in seconds of the port's clock."""
+        `upto`: until when it got what the owner got, in seconds of the port's clock."""
         client, host = saved.client_id, self._sessions.host
         assert host is not None
         if self._copy.restored and saved.birth and host.birth(client) == saved.birth:
@@ -129,7 +132,6 @@ class Adoption:
         self._filters.update(dict.fromkeys(each for each in filters if shared(each) is None))
         self.clients[client] = _Adopted(claiming, complete)
         *former, last = copy.heritage or [Heirloom(self.owner, 0.0)]
-        upto = max(self._copy.upto, told)
         heirlooms = [*former, msgspec.structs.replace(last, age=LONG_AGO + told - upto)]
         self._sessions.migrations.heritage.add(client, heirlooms, told=told)
 

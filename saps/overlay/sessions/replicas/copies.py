@@ -51,8 +51,10 @@ class Copy:
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
         self.upto = -math.inf
-        """The sessions have here what their owner had got by this time, in seconds of the port's clock; -inf: unknown,
-        for a copy from this broker's file."""
+        """The sessions have here what their owner had got by this time, in seconds of the port's clock; -inf for a copy
+        from this broker's file."""
+        self.at = 0.0
+        """The same in seconds since the epoch; counts for a copy from this broker's file only."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}
@@ -116,8 +118,14 @@ class Copy:
             return memory.came
         return now - max(0.0, wall - self.sessions[number].at)
 
+    def reached(self, wall: float, now: float) -> float:
+        """Return up to when the owner's sessions have here what it had got, in seconds of the port's clock. `wall` and
+        `now` as for `came`."""
+        return now - max(0.0, wall - self.at) if self.upto == -math.inf else self.upto
+
     def shift(self, seconds: float) -> Changes:
         """Convert all times to a clock of this broker that is so much ahead. Return what that has changed."""
+        self.at += seconds
         timed = Changes(
             [*self.sessions.values()], messages=[each for each in self.messages.values() if each.expires is not None]
         )

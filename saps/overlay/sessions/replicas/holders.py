@@ -156,7 +156,7 @@ class Replicas:
             frame.changes.shift(now - frame.wall, now)
             self.shelf.take(copy, frame.changes)
             copy.take(frame, self._port.now)
-            copy.upto = self._port.now - LATE
+            copy.upto, copy.at = self._port.now - LATE, now - LATE
             self.shelf.note(copy)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))

@@ -34,6 +34,8 @@ class _Head(msgspec.Struct, array_like=True):
     commit: int
     whole: bool
     holders: list[BrokerRef]
+    at: float = 0.0
+    """`Copy.at`"""
 
 
 class Shelf:
@@ -65,6 +67,7 @@ class Shelf:
                 found.append(copy)
                 if jump:
                     _put(journal, owner, copy.shift(jump))
+                    self.note(copy)
                 continue
             for name in rows:
                 journal.drop(Table.HELD, (owner, name))
@@ -83,7 +86,7 @@ class Shelf:
         """Write the extent of a copy after its change."""
         if self.journal is not None:
             owner = _owner(copy)
-            head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders)
+            head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders, copy.at)
             self.journal.put(Table.HELD, (owner, "log"), (owner, "log", _encode(head)))
 
     def drop(self, copy: Copy) -> None:
@@ -137,7 +140,7 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
         return None
     head = _decode(rows["log"], type=_Head)
     copy = Copy(head.owner, head.log, 0)
-    copy.seq, copy.commit, copy.whole, copy.holders = head.seq, head.commit, head.whole, head.holders
+    copy.seq, copy.commit, copy.whole, copy.holders, copy.at = head.seq, head.commit, head.whole, head.holders, head.at
 
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
