@@ -228,7 +228,7 @@ class Datapath:
             if raw is None and part.seqs[0] == body.seqs[0]:
                 return False
             if origin is None:
-                path.history.append(part)
+                path.history.append((part, members))
                 path.reach.progress.sent(members, part.seqs[-1])
             if raw is not None:
                 self._fly(path, raw, Flight(now, mark_of(raw), part, members, origin))
@@ -243,9 +243,10 @@ class Datapath:
             path.marks.relayed(origin, body.seqs[-1], members)
         return True
 
-    def remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
+    def remembered(self, member: BrokerRef, topic: str, after: int, upto: int) -> list[Publish]:
         paths = [path for path in (self._former.get(topic), self._paths.get(topic)) if path is not None]
-        found = [to_topic(body, topic, after, upto) for path in paths for body in path.history]
+        sent = (body for path in paths for body, members in path.history if member in members)
+        found = [to_topic(body, topic, after, upto) for body in sent]
         if any(found) and (path := self._paths.get(topic)) is not None:
             path.flights.window.lost(path.flights.latest, self._serial)
         return [body for body in found if body is not None]

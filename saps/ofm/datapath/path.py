@@ -42,8 +42,8 @@ class Path:
         self.overheads: dict[BrokerRef | None, int] = {}
         """Origin (None: this broker) -> most bytes of a datagram without publications."""
         self.flights = Flights(settings.loopback)
-        self.history: deque[Publish] = deque(maxlen=settings.history)
-        """The publications of the last datagrams, for members that miss them."""
+        self.history: deque[tuple[Publish, tuple[BrokerRef, ...]]] = deque(maxlen=settings.history)
+        """The publications of the last datagrams, with their members, which may miss them."""
         self.sending = None if directory is None else Sending(stream.topic, directory)
         """Addresses and plane of stateless delivery. None along a tree."""
         self.group = stream.topic if directory is None else EVERY_TOPIC

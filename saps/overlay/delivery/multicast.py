@@ -52,9 +52,9 @@ class TreePath(Protocol):
         `Acknowledgements.answered`. Returns False if the tree cannot be used; then the caller must send by ALM.
         """
 
-    def remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
-        """Return the own publications recently sent along a tree to the topic, with sequence numbers in (`after`,
-        `upto`]."""
+    def remembered(self, member: BrokerRef, topic: str, after: int, upto: int) -> list[Publish]:
+        """Return the own publications recently sent along a tree to the topic and to this member, with sequence numbers
+        in (`after`, `upto`]."""
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
         """Handle the acknowledgement of a member that has everything up to a sequence number."""
@@ -259,7 +259,7 @@ class Multicast:
             stream = streams[number]
             if stream.recent is None:
                 stream.recent = deque(maxlen=ABROAD)
-            stream.recent.append(unaddressed(part, [stream.last_seq]))
+            stream.recent.append((unaddressed(part, [stream.last_seq]), stream.members or ()))
 
     def flush(self) -> None:
         """Close all outgoing frames and send those that leave by trees. Call this just before the outbox is sent."""
@@ -351,7 +351,7 @@ class Multicast:
             return
         after = nack.seq - 1 if nack.after is None else nack.after
         found = [
-            *self._remembered(nack.topic, after, nack.seq),
+            *self._remembered(sender, nack.topic, after, nack.seq),
             *self.acknowledgements.to_topic(nack.topic, after, nack.seq),
         ]
         known: set[int] = set()
@@ -364,11 +364,12 @@ class Multicast:
         if not found and not owed:
             self._port.send(sender, Skip(nack.topic, nack.seq))
 
-    def _remembered(self, topic: str, after: int, upto: int) -> list[Publish]:
-        found = [] if self.tree_path is None else self.tree_path.remembered(topic, after, upto)
+    def _remembered(self, member: BrokerRef, topic: str, after: int, upto: int) -> list[Publish]:
+        """Return what was recently sent to a member; not to its earlier incarnation, whose clients have had it."""
+        found = [] if self.tree_path is None else self.tree_path.remembered(member, topic, after, upto)
         stream = self._publishers.streams.get(topic)
         recent = stream.recent if stream is not None else None
-        kept = (to_topic(body, topic, after, upto) for body in recent or ())
+        kept = (to_topic(body, topic, after, upto) for body, members in recent or () if member in members)
         return [*found, *(body for body in kept if body is not None)]
 
     # --- members served by an OpenFlow tree -----------------------------------------------------------------------

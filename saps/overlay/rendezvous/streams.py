@@ -73,9 +73,9 @@ class Stream(TopicRoute):
         """The members that the tree serves."""
         self.last_seq = 0
         """Sequence number of the last publication, 0 before the first."""
-        self.recent: deque[Publish] | None = None
-        """The last publications if some went to other OpenFlow domains, whose trees may lose some; they are then
-        repeated from here."""
+        self.recent: deque[tuple[Publish, tuple[BrokerRef, ...]]] | None = None
+        """The last publications, with their members, if some went to other OpenFlow domains, whose trees may lose some;
+        they are then repeated from here."""
         self.idle_since = 0.0
 
     def divide_again(self) -> None:
