@@ -15,9 +15,9 @@ from saps.agents.either import leader_of
 from saps.agents.ofgate import revocation
 from saps.agents.switchover import Mode
 from saps.ofm.datapath.settings import DatapathSettings
-from saps.overlay.frames.delivery import Nack
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.frames.calls import Answer
+from saps.overlay.frames.delivery import Nack
 from tests.agents.switchovers import Scene, cuts, failures, losses, moves, partitions
 from tests.drawn import kept, schedules
 

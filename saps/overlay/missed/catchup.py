@@ -136,7 +136,7 @@ class CatchUp:
             went_to = self.log.went_to
             last = {topic: seq for topic, (seq, sent) in self.log.topics.items() if broker not in went_to(sent)}
             first = lag.start + 1
-            late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq >= first}
+            late = {topic for topic, seq in (last | lag.doubts.topics).items() if seq >= first} | lag.flight.topics
         return first if any(matches(each, topic) for each in topic_filters for topic in late) else 0
 
     def restore(self, found: Iterable[tuple[int, Segment]], wall: float, boot: str = "") -> None:

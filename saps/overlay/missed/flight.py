@@ -52,6 +52,11 @@ class Flight:
         """Return whether no more frames may leave now."""
         return len(self.frames) >= self.room
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of the frames under way; they may be live again."""
+        return {part.topic for sent in self.frames for body in sent.frame.bodies for part in body.parts}
+
     def answered(self, serial: int, now: float) -> Iterator[Sent]:
         """Remove and yield the frames up to a serial number, which are answered now."""
         while self.frames and self.frames[0].frame.serial <= serial:

@@ -544,6 +544,27 @@ def test_what_a_former_broker_may_lack_is_for_the_sessions_that_were_there(monke
     assert not again.delivered
 
 
+def test_a_broker_lacks_what_is_made_up_until_it_has_answered() -> None:
+    """Sessions left it for another broker as soon as the topic was live for it again."""
+    simulation = Simulation(1)
+    one, two, *_ = simulation.build(3)
+    two.subscribe("t")
+    simulation.run(2)
+    one.publish("t", b"before", 1)
+    simulation.partition([two.name])
+    simulation.run(5)
+    one.publish("t", b"missed", 1)
+    simulation.heal()
+    catch_up = one.node.delivery.catch_up
+    simulation.run_until(lambda: two.ref in catch_up.lags and bool(catch_up.lags[two.ref].flight.frames), 20)
+    one.publish("t", b"later", 1)
+    assert one.node.rendezvous.publishers.streams["t"].members == (two.ref,)
+    assert catch_up.lacks(two.ref, ["#"])
+    simulation.run_until(lambda: len(two.delivered) == 3, 5)
+    simulation.run(1)
+    assert not catch_up.lacks(two.ref, ["#"])
+
+
 def test_what_is_on_its_way_live_is_not_overtaken_by_what_is_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that others have never lost gets what sessions that have come to it had missed, and until then all else
     after that; it took what was still on its way through a third one for a duplicate (`make jepsen`)."""
