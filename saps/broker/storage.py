@@ -100,7 +100,7 @@ def keep_missed(broker: Parts) -> None:
     if settings.storage.sync == "full" and store is not None:
         unflushed = Unflushed(file.parent, store.journal.outside)
         store.flush_first(unflushed.flush)
-    catch_up.log.segment = segments(file, unflushed)
+    catch_up.log.spool.make = segments(file, unflushed)
     try:
         catch_up.restore(left(file, unflushed), broker.mesh.node.port.timers.wall(), boot())
     except OSError as error:

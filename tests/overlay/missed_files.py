@@ -27,5 +27,5 @@ class File(InMemory):
 def keep_missed(broker: SimBroker, files: Files) -> None:
     """Have a broker go on with the log in these files, and write to them."""
     catch_up = broker.node.delivery.catch_up
-    catch_up.log.segment = partial(File, files)
+    catch_up.log.spool.make = partial(File, files)
     catch_up.restore(sorted(files.items()), broker.node.port.timers.wall())

@@ -14,6 +14,7 @@ import pytest
 
 from saps.overlay.missed.log import Fate, Head, MissedLog, Served
 from saps.overlay.missed.published import Published
+from saps.overlay.missed.segments import Segment, Spool
 from saps.overlay.ring.keys import BrokerRef
 from saps.storage.driver.missed import FileSegment, Unflushed, left, segments
 from saps.storage.driver.store import Store
@@ -186,6 +187,21 @@ def test_what_a_full_disk_does_not_take_waits_in_memory(
     later.restore(left(tmp_path / "s.db"), 0.0, 1e9)
     assert numbers(later) == there
     assert later.damaged == 0
+
+
+def test_without_room_in_memory_nothing_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saps.overlay.missed.segments.IN_MEMORY", 0)
+
+    def broken(number: int) -> Segment:
+        raise OSError("no space left on device")
+
+    spool = Spool(broken)
+    segment = spool.segment(0)
+    for _ in range(3):
+        with pytest.raises(OSError, match="no room in memory"):
+            segment.append(b"1")
+    segment.close()
+    assert not spool._waiting
 
 
 def test_a_file_of_somebody_else_is_not_written_to(tmp_path: Path) -> None:

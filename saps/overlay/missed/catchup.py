@@ -249,7 +249,7 @@ class CatchUp:
             self._is_over(lag)
         elif hearsay:
             hit("doubts about an incarnation that was never heard")
-            lag.is_over(self._port.now)
+            self.heirs.gone(lag)
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Keep what an incarnation missed for the brokers that adopt its sessions: others reported a later one."""
@@ -263,7 +263,7 @@ class CatchUp:
     def _is_over(self, lag: Lag) -> None:
         """Note that an incarnation is over: its lag is kept for a while."""
         self.heirs.is_over(lag.broker)
-        lag.is_over(self._port.now)
+        self.heirs.gone(lag)
 
     def left(self, broker: BrokerRef, owed: bool) -> None:
         """Handle an orderly Leave, after which the broker's sessions are `owed` what is published, or are not. They

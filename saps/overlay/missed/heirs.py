@@ -85,6 +85,8 @@ class Heirs:
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
+        self._gone: dict[BrokerRef, float] = {}
+        """Since when brokers that are lost are known not to come back, in seconds of the port's clock."""
         self._needed = -math.inf
         """When a broker that may come back, or was back, was last behind, in seconds of the port's clock."""
 
@@ -124,18 +126,26 @@ class Heirs:
     def unneeded(self) -> list[Lag]:
         """Return the lags of incarnations that are over, if no heir needs them any more. Brokers that were cut off may
         have their sessions. Call it every second."""
-        now, lags = self._port.now, [*self._lags.values()]
-        for lag in lags:
-            if lag.over == math.inf and self.has_successor(lag.broker):
+        now, lags = self._port.now, self._lags
+        for broker, lag in lags.items():
+            if broker not in self._gone and self.has_successor(broker):
                 hit("an incarnation that is over was asked what it wants")
-                lag.is_over(now)
-        if any(lag.over == math.inf for lag in lags):
+                self.gone(lag)
+        lost = {broker for broker, lag in lags.items() if lag.state is State.LOST}  # the others were heard after all
+        self._gone = {broker: at for broker, at in self._gone.items() if broker in lost}
+        if not lags.keys() <= self._gone.keys():
             self._needed = now
-        over = [lag for lag in lags if now - lag.over >= KEPT]
-        if over and now - self._needed < KEPT:
+        found = [lags[broker] for broker, at in self._gone.items() if now - at >= KEPT]
+        if found and now - self._needed < KEPT:
             hit("lag of a former incarnation kept during a cut")
             return []
-        return over
+        return found
+
+    def gone(self, lag: Lag) -> None:
+        """Note that an incarnation does not come back."""
+        if lag.state is not State.LOST:
+            lag.state, lag.since = State.LOST, self._port.now
+        self._gone.setdefault(lag.broker, self._port.now)
 
     @property
     def cut_off(self) -> list[str]:
@@ -155,6 +165,7 @@ class Heirs:
         self._lost.clear()
         self._left.clear()
         self._served.clear()
+        self._gone.clear()
 
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""

@@ -226,8 +226,6 @@ class Lag:
         self.state = State.LOST
         self.since = now
         """When the broker was lost or asked, in seconds of the port's clock."""
-        self.over = math.inf
-        """Since when this incarnation is known not to come back, in seconds of the port's clock; infinity: it may."""
         self.place = place
         """Place in the log before which the broker has everything, for its own filters and for adopted sessions."""
         self.taken = seq
@@ -274,12 +272,6 @@ class Lag:
         if late := [seq for seq in self.doubts.seqs if seq >= log.first]:
             self.place = min(self.place, log.place_of(min(late)))
 
-    def is_over(self, now: float) -> None:
-        """Note that this incarnation does not come back."""
-        if self.state is not State.LOST:
-            self.state, self.since = State.LOST, now
-        self.over = min(self.over, now)
-
     def fate(self, now: float, heard: float) -> Fate:
         """Return the record of a lost broker that a later incarnation of this broker restores. `heard` is as in
         `Fate`."""
@@ -296,7 +288,6 @@ class Lag:
     def ask(self, number: int, now: float) -> None:
         """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
         self.state, self.round, self.since, self.progress = State.ASKED, number, now, now
-        self.over = math.inf
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
 

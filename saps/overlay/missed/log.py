@@ -16,7 +16,6 @@ import math
 from binascii import crc32
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 
 import msgspec
 
@@ -184,7 +183,7 @@ class MissedLog:
 
     def __init__(self, segment: Callable[[int], Segment] = lambda number: InMemory()) -> None:
         """`segment` creates the segment with a number; it may raise `OSError`."""
-        self.segment = segment
+        self.spool = Spool(segment)
         self.size = IN_MEMORY
         """Limit of the log in bytes."""
         self.age = 86400.0
@@ -210,7 +209,6 @@ class MissedLog:
         self._parts: deque[_Part] = deque()
         self._next = 0
         self._sets = _Sets()
-        self._spool = Spool()
 
     # ---- writing
 
@@ -248,10 +246,10 @@ class MissedLog:
 
     def _open(self, now: float) -> _Part:
         """Return the segment to write to; begin a new one if the last is full. Raises `OSError`."""
-        self._spool.write()
+        self.spool.write()
         part = self._parts[-1] if self._parts else None
         if part is None or part.earlier or part.size >= min(LARGEST_SEGMENT, self.size // SEGMENTS):
-            part = _Part(self._next, self._spool.segment(partial(self.segment, self._next)))
+            part = _Part(self._next, self.spool.segment(self._next))
             part.at = now
             try:
                 self._put(part, self.head())
@@ -386,7 +384,7 @@ class MissedLog:
     def trim(self, now: float, needed: int | None) -> None:
         """Drop segments that are too old, or exceed the limits of bytes and topics. `needed` is the number of the first
         segment that a broker still needs, or None if none is needed. Writes what waits for the disk."""
-        self._spool.write()
+        self.spool.write()
         while self._parts and (
             self.bytes > self.size or self._parts[0].at < now - self.age or len(self.topics) > TOPICS
         ):

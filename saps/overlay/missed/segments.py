@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from saps.marks import hit
@@ -48,23 +49,26 @@ class InMemory:
 
 
 class Spool:
-    """What waits in memory for the disk, of all segments of a log."""
+    """The segments of a log, and what of them waits in memory for the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Callable[[int], Segment]) -> None:
+        self.make = make
+        """Makes the segment with a number. May raise `OSError`."""
         self._waiting: list[_Spooled] = []
         """The segments whose end is in memory, the oldest first."""
         self.bytes = 0
 
-    def segment(self, make: Callable[[], Segment]) -> Segment:
-        """Return a segment that waits in memory while it cannot be made or written to. `make` may raise `OSError`."""
-        return _Spooled(self, make)
+    def segment(self, number: int) -> Segment:
+        """Return a new segment, which waits in memory while it cannot be made or written to."""
+        return _Spooled(self, partial(self.make, number))
 
     def refused(self, segment: _Spooled, error: OSError) -> None:
         """Note that the disk has refused what was appended to a segment."""
         hit("the disk refuses what was missed")
         if not self._waiting:
             logger.error("publications for brokers that are cut off wait in memory for the disk: %s", error)
-        self._waiting.append(segment)
+        if segment not in self._waiting:
+            self._waiting.append(segment)
 
     def closed(self, segment: _Spooled) -> None:
         """Note that nothing of a segment waits any more, as it is discarded."""

@@ -335,7 +335,7 @@ def test_without_a_disk_the_log_is_bounded_and_the_latest_stay() -> None:
 def test_a_damaged_record_costs_its_segment_and_nothing_else() -> None:
     log, segments = MissedLog(), list[InMemory]()
     log.size = 64 << 10
-    log.segment = lambda number: segments.append(InMemory()) or segments[-1]  # type: ignore[func-returns-value]
+    log.spool.make = lambda number: segments.append(InMemory()) or segments[-1]  # type: ignore[func-returns-value]
     for seq in range(1, 31):
         log.append(0.0, frame("t", seq, 0, bytes(100)), [()], [])
     segments[1]._bytes[20] ^= 1

@@ -51,10 +51,8 @@ class Copy:
         self.holders: list[BrokerRef] = []
         self.state = State.FOLLOWING
         self.upto = -math.inf
-        """The sessions have here what their owner had got by this time, in seconds of the port's clock; -inf for a copy
-        from this broker's file."""
-        self.at = 0.0
-        """The same in seconds since the epoch; counts for a copy from this broker's file only."""
+        """The sessions have here what their owner had got by this time, in seconds of the port's clock, or, in a copy
+        from this broker's file, since the epoch."""
         self.sessions: dict[int, SessionCopy] = {}
         self.subscriptions: dict[int, dict[str, Subscription]] = {}
         self.messages: dict[int, MessageCopy] = {}
@@ -121,11 +119,12 @@ class Copy:
     def reached(self, wall: float, now: float) -> float:
         """Return up to when the owner's sessions have here what it had got, in seconds of the port's clock. `wall` and
         `now` as for `came`."""
-        return now - max(0.0, wall - self.at) if self.upto == -math.inf else self.upto
+        return now - max(0.0, wall - self.upto) if self.restored else self.upto
 
     def shift(self, seconds: float) -> Changes:
-        """Convert all times to a clock of this broker that is so much ahead. Return what that has changed."""
-        self.at += seconds
+        """Convert all times of a copy from this broker's file to a clock that is so much ahead. Return what that has
+        changed."""
+        self.upto += seconds
         timed = Changes(
             [*self.sessions.values()], messages=[each for each in self.messages.values() if each.expires is not None]
         )

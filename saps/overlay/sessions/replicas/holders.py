@@ -156,8 +156,8 @@ class Replicas:
             frame.changes.shift(now - frame.wall, now)
             self.shelf.take(copy, frame.changes)
             copy.take(frame, self._port.now)
-            copy.upto, copy.at = self._port.now - LATE, now - LATE
-            self.shelf.note(copy)
+            copy.upto = self._port.now - LATE
+            self.shelf.note(copy, now - LATE)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
 
@@ -200,7 +200,7 @@ class Replicas:
         self.source.forget(broker)
         for log, copy in list(self.copies.items()):
             if copy.owner.name == broker.name and copy.owner.incarnation <= broker.incarnation:
-                if left:
+                if left and not copy.restored:
                     copy.upto = self._port.now
                 if copy.state is State.FOLLOWING and not (copy.whole and copy.sessions):
                     self._forget_log(log)

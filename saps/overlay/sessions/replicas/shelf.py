@@ -34,8 +34,8 @@ class _Head(msgspec.Struct, array_like=True):
     commit: int
     whole: bool
     holders: list[BrokerRef]
-    at: float = 0.0
-    """`Copy.at`"""
+    upto: float = 0.0
+    """`Copy.upto`, in seconds since the epoch."""
 
 
 class Shelf:
@@ -67,7 +67,7 @@ class Shelf:
                 found.append(copy)
                 if jump:
                     _put(journal, owner, copy.shift(jump))
-                    self.note(copy)
+                    self.note(copy, copy.upto)
                 continue
             for name in rows:
                 journal.drop(Table.HELD, (owner, name))
@@ -82,11 +82,11 @@ class Shelf:
         for name in _removed(copy, changes):
             self.journal.drop(Table.HELD, (owner, name))
 
-    def note(self, copy: Copy) -> None:
-        """Write the extent of a copy after its change."""
+    def note(self, copy: Copy, upto: float) -> None:
+        """Write the extent of a copy after its change. `upto` is `Copy.upto`, in seconds since the epoch."""
         if self.journal is not None:
             owner = _owner(copy)
-            head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders, copy.at)
+            head = _Head(copy.owner, copy.log, copy.seq, copy.commit, copy.whole, copy.holders, upto)
             self.journal.put(Table.HELD, (owner, "log"), (owner, "log", _encode(head)))
 
     def drop(self, copy: Copy) -> None:
@@ -140,7 +140,13 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
         return None
     head = _decode(rows["log"], type=_Head)
     copy = Copy(head.owner, head.log, 0)
-    copy.seq, copy.commit, copy.whole, copy.holders, copy.at = head.seq, head.commit, head.whole, head.holders, head.at
+    copy.seq, copy.commit, copy.whole, copy.holders, copy.upto = (
+        head.seq,
+        head.commit,
+        head.whole,
+        head.holders,
+        head.upto,
+    )
 
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
