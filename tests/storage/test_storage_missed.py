@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from saps.overlay.missed.lag import Lag
 from saps.overlay.missed.log import Fate, Head, MissedLog, Served
 from saps.overlay.missed.published import Published
 from saps.overlay.missed.segments import Segment, Spool
@@ -262,6 +263,21 @@ def test_a_restarted_broker_knows_when_others_were_lost_and_back(tmp_path: Path)
     log = MissedLog(segments(tmp_path / "s.db"))
     *_, absences = log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
     assert [*absences.of(other)] == [(12.0, math.inf), (9.0, 12.0), (5.0, 7.0)]
+
+
+def test_a_broker_that_was_only_behind_was_not_away(tmp_path: Path) -> None:
+    """Sessions that had been there got again what went to it since (`make jepsen`)."""
+    me, behind, away = (BrokerRef(name, 1, "h:2", "c") for name in ("me", "behind", "away"))
+    lags = [Lag(behind, (0, 0), 0, 5.0), Lag(away, (0, 0), 0, 6.0)]
+    lags[0].ask(1, 5.0)
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.head = lambda: Head(me, 0.0, 0, [lag.fate(lag.since, -math.inf) for lag in lags])
+    write(log, 1, 2)
+    log = MissedLog(segments(tmp_path / "s.db"))
+    lost, _, absences = log.restore(left(tmp_path / "s.db"), 0.0, 1e9)
+    assert [fate.broker for fate in lost] == [behind, away]
+    assert [*absences.of(behind)] == []
+    assert [*absences.of(away)] == [(6.0, math.inf)]
 
 
 @pytest.mark.parametrize("failures", [0, 1])

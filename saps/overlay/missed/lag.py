@@ -276,7 +276,8 @@ class Lag:
         """Return the record of a lost broker that a later incarnation of this broker restores. `heard` is as in
         `Fate`."""
         own = self.doubts.of(self.broker)
-        return Fate(now, self.broker, True, own.before, own.seqs, dict(self.baselines), heard, self.taken)
+        away = self.state is State.LOST
+        return Fate(now, self.broker, True, own.before, own.seqs, dict(self.baselines), heard, self.taken, away)
 
     def restore(self, fate: Fate, log: MissedLog) -> None:
         """Restore the state of a broker that an earlier incarnation of this broker had lost."""

@@ -57,6 +57,8 @@ class Fate(msgspec.Struct, array_like=True, tag=1):
     nothing from before. -inf: none is known of."""
     taken: int = 0
     """`Lag.taken` of the broker."""
+    away: bool = True
+    """Whether the broker cannot be heard; False: it is only behind."""
 
     def shift(self, seconds: float) -> None:
         """Count the times by a clock that is so much behind."""
@@ -361,7 +363,8 @@ class MissedLog:
                 for each in changes:
                     each.shift(part.shift)
                 for fate in item.fates:
-                    absences.began(fate.broker, fate.at)
+                    if fate.away:
+                        absences.began(fate.broker, fate.at)
             elif part.size == 0:
                 raise msgspec.ValidationError("it does not say whose it is")
             elif isinstance(item, Fate):
