@@ -190,6 +190,36 @@ def test_what_a_full_disk_does_not_take_waits_in_memory(
     assert later.damaged == 0
 
 
+def test_a_disk_that_takes_a_part_of_what_waits_and_fails_again_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is on the disk then ends within a record."""
+    monkeypatch.setattr("saps.overlay.missed.segments.CHUNK", 400)
+    log = MissedLog(segments(tmp_path / "s.db"))
+    log.head = lambda: Head(BrokerRef("me", 1, "h:2", "c"), 0.0, 0, [])
+    pwrite, takes = os.pwrite, 0
+
+    def failing(file: int, raw: bytes, offset: int) -> int:
+        nonlocal takes
+        if not takes:
+            raise OSError(errno.EIO, "it is broken")
+        takes -= 1
+        return pwrite(file, raw, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", failing)
+        write(log, 1, 10)
+        takes = 5
+        log.trim(0.0, None)
+        assert sum(map(len, map(Path.read_bytes, files_of(tmp_path)))) == 2000
+        assert numbers(log) == [*range(1, 11)]
+    log.trim(0.0, None)
+    later = MissedLog(segments(tmp_path / "s.db"))
+    later.restore(left(tmp_path / "s.db"), 0.0, 1e9)
+    assert numbers(later) == [*range(1, 11)]
+    assert later.damaged == 0
+
+
 def test_without_room_in_memory_nothing_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("saps.overlay.missed.segments.IN_MEMORY", 0)
 

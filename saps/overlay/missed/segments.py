@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 IN_MEMORY = 64 << 20
 """Limit of a log in memory, and of what waits there for the disk, in bytes."""
 
+CHUNK = 1 << 16
+"""Bytes written at once of what waits: an attempt on a disk that still fails costs no more than these."""
+
 
 class Segment(Protocol):
     """Storage of one segment of the log: bytes that are appended and read."""
@@ -115,9 +118,11 @@ class _Spooled:
 
     def write(self) -> None:
         """Write what waits. Raises `OSError`."""
-        self._put(bytes(self._rest))
-        self._spool.bytes -= len(self._rest)
-        self._rest.clear()
+        while self._rest:
+            chunk = bytes(self._rest[:CHUNK])
+            self._put(chunk)
+            del self._rest[:CHUNK]
+            self._spool.bytes -= len(chunk)
 
     def _put(self, raw: bytes) -> None:
         if self._segment is None:
@@ -126,9 +131,10 @@ class _Spooled:
         self._size += len(raw)
 
     def read(self, offset: int, count: int) -> bytes:
-        if offset >= self._size:
-            return bytes(self._rest[offset - self._size : offset - self._size + count])
-        return b"" if self._segment is None else self._segment.read(offset, count)
+        written = min(count, max(0, self._size - offset))
+        found = self._segment.read(offset, written) if self._segment is not None and written else b""
+        begin = max(0, offset - self._size)
+        return found + self._rest[begin : begin + count - written]
 
     def close(self) -> None:
         self._spool.bytes -= len(self._rest)

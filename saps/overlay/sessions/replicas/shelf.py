@@ -140,13 +140,8 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
         return None
     head = _decode(rows["log"], type=_Head)
     copy = Copy(head.owner, head.log, 0)
-    copy.seq, copy.commit, copy.whole, copy.holders, copy.upto = (
-        head.seq,
-        head.commit,
-        head.whole,
-        head.holders,
-        head.upto,
-    )
+    copy.seq, copy.commit, copy.whole = head.seq, head.commit, head.whole
+    copy.holders, copy.upto = head.holders, head.upto
 
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
