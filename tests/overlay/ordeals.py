@@ -178,6 +178,45 @@ def beside_a_cut(seed: int, disks: bool) -> None:
     trial.judge()
 
 
+def standing_still(seed: int, disks: bool, rounds: int, patience: float) -> None:
+    """Brokers that have neither the client nor its session stand still while it moves, mostly to a publisher's broker,
+    for less time than it takes for all to be settled. Every broker has a subscriber, so they are on the way of what
+    goes to the others. `patience`: seconds that a move waits for them."""
+    trial = Ordeal(seed, disks, 8, clusters=2)
+    mesh, rng, nomad = trial.mesh, trial.rng, trial.nomad
+    for number, broker in enumerate(mesh.alive()):
+        broker.node.sessions.timeout = broker.node.sessions._waiting.timeouts.seconds = patience
+        other = Nomad(mesh, f"x{number}")
+        other.arrive(broker)
+        other.subscribe("t/#")
+    mesh.run(2)
+    for _ in range(rounds):
+        trial.moves = 0.2
+        trial.steps(8)
+        mesh.run(rng.choice([0.3, 2]))
+        concerned = {*mesh.sessions("c"), *(speaker.name for speaker in trial.speakers)}
+        free = [broker for broker in mesh.alive() if broker.name not in concerned]
+        still = rng.sample(free, rng.choice([1, 2, 3]))
+        trial.apart = {broker.name for broker in still}
+        for broker in still:
+            mesh.pause(broker.name, rng.uniform(1, 12))
+        for pauses in ([0, 0, 0.001, 0.01], [0, 0, 0.001, 0.01, 0.3]):
+            for _ in range(rng.choice([1, 5, 10])):
+                trial.tell()
+                mesh.run(rng.choice(pauses))
+            if 0.3 not in pauses:
+                going = [broker for broker in mesh.alive() if broker not in still]
+                nomad.connect(rng.choice(trial.speakers if rng.random() < 0.9 else going))
+        trial.listen(rng.choice([1, 8]))
+        trial.moves = 0.03
+        trial.steps(6)
+        trial.listen(14)
+        trial.apart.clear()
+        mesh.run(2)
+    trial.settle()
+    trial.judge()
+
+
 def flapping(seed: int, disks: bool) -> None:
     """The link to the session's broker comes and goes, as soon as it is taken for dead, or not yet, or for a while."""
     trial = Ordeal(seed, disks)

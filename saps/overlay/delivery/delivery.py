@@ -11,6 +11,7 @@ from saps.overlay.delivery.broadcast import Broadcaster
 from saps.overlay.delivery.forwarding import Outbox
 from saps.overlay.delivery.multicast import Keep, Multicast
 from saps.overlay.delivery.order import Inbox
+from saps.overlay.delivery.publications import batch_of, first_seq
 from saps.overlay.groups import Sharing
 from saps.overlay.missed.catchup import CatchUp
 from saps.overlay.port import Bodies, Handlers
@@ -112,6 +113,10 @@ class Delivery:
             if baseline is not None and not self._port.lost(origin):
                 found.append((origin.name, origin.incarnation, max(baseline, start or 0)))
         return found
+
+    def missed_by(self, broker: BrokerRef, topic_filters: list[str]) -> list[Batch]:
+        found, log = self.catch_up.heirs.missed_by(broker, topic_filters), self.catch_up.log
+        return [batch_of(body, log.incarnation_of(first_seq(body)) or self._me) for body in found]
 
     @property
     def cut(self) -> bool:

@@ -36,12 +36,12 @@ class Settling:
         filters: list[str],
         limit: float,
         there: Callable[[], bool],
-        then: Callable[[frozenset[str]], None],
+        then: Callable[[frozenset[str] | None], None],
         source: BrokerRef | None = None,
     ) -> None:
         """`waiting` returns whether a publication that matches these filters is held back here. `then` gets the names
         of the publishers' brokers of which all is there. It is called at `limit` (a time of the port's clock, in
-        seconds) at the latest, then without names, and never once `there` returns False. `source` is as in
+        seconds) at the latest, then with None, and never once `there` returns False. `source` is as in
         `Unsettled`."""
         self._port = port
         self._calls = calls
@@ -95,6 +95,6 @@ class Settling:
             self._then(frozenset(self._answers))
         elif self._port.now >= self._limit:
             logger.warning("a session moves before all is settled: %s", self._unsettled)
-            self._then(frozenset())
+            self._then(None)
         else:
             self._port.after(POLL, self._ask)

@@ -294,7 +294,7 @@ class Heirs:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
         sent."""
         owner, me = inherit.owner, self._port.me.name
-        bodies = self._missed_by(owner, inherit.topic_filters) if owner.name != me else []
+        bodies = self.missed_by(owner, inherit.topic_filters) if owner.name != me else []
         frames = 0
         for origin, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):
             for body in together(part):
@@ -302,7 +302,7 @@ class Heirs:
                 self._port.send(inherit.heir, Bequest(inherit.serial, inherit.turn, body, origin))
         return Bequeathed(me, frames)
 
-    def _missed_by(self, owner: BrokerRef, topic_filters: Iterable[str]) -> list[Publish]:
+    def missed_by(self, owner: BrokerRef, topic_filters: Iterable[str]) -> list[Publish]:
         """Return the publications that an owner may not have got, in order of their sequence numbers."""
         lag, left, wanted = self._lags.get(owner), self._just_back(owner), Wanted()
         doubts: Doubts | None

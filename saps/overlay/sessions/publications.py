@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from saps.local.batch import Batch
 from saps.overlay.ring.keys import BrokerRef
 
 
@@ -24,6 +25,9 @@ class Publications(Protocol):
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
         """Return brokers (name, incarnation), each with a number above which all its publications that match these
         plain filters have come here since a cut, or will come."""
+
+    def missed_by(self, broker: BrokerRef, topic_filters: list[str]) -> list[Batch]:
+        """Return the publications made here that match these plain filters, and that a broker may not have got."""
 
     @property
     def cut(self) -> bool:

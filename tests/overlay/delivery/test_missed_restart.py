@@ -199,5 +199,5 @@ def test_an_heir_gets_nothing_from_before_the_last_incarnation_of_the_owner() ->
     simulation.run(2)
     publisher = restart(simulation, publisher, other.name)
     simulation.run(10)
-    bodies = publisher.node.delivery.catch_up.heirs._missed_by(owner.ref, ["#"])
+    bodies = publisher.node.delivery.catch_up.heirs.missed_by(owner.ref, ["#"])
     assert [payload for body in bodies for payload in body.payloads] == [b"missed"]

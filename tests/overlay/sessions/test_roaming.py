@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.codec.packets import V5, V311, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.local.batch import Batch
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Body, Broadcast, Claim, Locate
 from saps.overlay.rendezvous.range_calls import Outcome
@@ -401,6 +402,9 @@ class Held:
         return 0
 
     def brings(self, topic_filters: list[str]) -> list[tuple[str, int, int]]:
+        return []
+
+    def missed_by(self, broker: BrokerRef, topic_filters: list[str]) -> list[Batch]:
         return []
 
 

@@ -431,34 +431,36 @@ class MigrationTarget:
 
     # --- what was published before ------------------------------------------------------------------------------------
 
-    def _settle(self, transfer: _Transfer, then: Callable[[frozenset[str]], None]) -> None:
+    def _settle(self, transfer: _Transfer, then: Callable[[frozenset[str] | None], None]) -> None:
         """Run `then` when members have acknowledged all publications so far and none waits here; after `timeout`
         seconds in any case.
 
         Before the source packs, this ensures that the source has what did not come here. Afterwards it ensures that
         publications that take both ways have come, so that duplicates are found."""
-        plain, serial = transfer.plain, transfer.serial
+        serial = transfer.serial
 
         def there() -> bool:
             return self.transfers.get(serial) is transfer
 
-        def settled(answered: frozenset[str]) -> None:
+        def settled(answered: frozenset[str] | None) -> None:
             transfer.heard = self._port.now
             then(answered)
 
-        limit = self._port.now + self._sessions.timeout
-        Settling(self._port, self._calls, self._publications.waiting, plain, limit, there, settled, transfer.source)
+        waiting, limit = self._publications.waiting, self._port.now + self._sessions.timeout
+        Settling(self._port, self._calls, waiting, transfer.plain, limit, there, settled, transfer.source)
 
-    def _pull_contents(self, transfer: _Transfer, answered: frozenset[str]) -> None:
-        """Pull the contents. The request names the publishers and topics of the messages queued here, so that the
-        source can tell which of them it has passed on. That for a branch names the brokers whose publications come here
-        anyway, so that the source can leave them out."""
+    def _pull_contents(self, transfer: _Transfer, answered: frozenset[str] | None) -> None:
+        """Pull the contents. The request names the publishers and topics of the messages queued here: the source tells
+        which of them it has passed on. That for a branch names the brokers whose publications come here anyway."""
         client, transfer.stage = transfer.claiming.client, Stage.PULLING
         if transfer.branch:
             number, brings = self._host.number(client), self._publications.brings(transfer.plain)
             self._ask(transfer, Pull(transfer.serial, 1, 0, [], number, brings))
             return
-        self._sessions.migrations.heritage.pulled(client, answered)
+        self._sessions.migrations.heritage.pulled(client, answered or frozenset())
+        if answered is None and transfer.source is not None:  # other brokers make up what was published there
+            hit("own publications made up for a session that comes before all is settled")
+            self._host.make_up([client], self._publications.missed_by(transfer.source, transfer.plain), True, False)
         queued = self._host.queued(client)
         found = ((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         transfer.marks = dict.fromkeys(found, 0)
