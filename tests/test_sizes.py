@@ -29,7 +29,7 @@ EXCEPTIONS: dict[str, dict[str, int]] = {
         "saps.overlay.missed.lag.Lag": 16,
         "saps.overlay.sessions.replicas.source.Source": 20,
         "saps.overlay.sessions.sessions.Sessions": 17,
-        "saps.overlay.sessions.migration.target._Transfer": 16,
+        "saps.overlay.sessions.migration.transfer.Transfer": 16,
     },
     "module": {},
     "folder": {},

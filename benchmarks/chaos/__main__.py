@@ -105,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--overlap", action="store_true", help="random subsets of the faults at a time, after Jepsen")
     parser.add_argument("--sync", choices=("off", "normal", "full"), default="off", help="storage.sync (%(default)s)")
     parser.add_argument("--history", type=Path, metavar="FILE", help="write all that happened, for --judge")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="keep the brokers' logs of level debug")
     parser.add_argument("--judge", type=Path, metavar="FILE", help="no run: judge what --history has written")
     parser.add_argument("--add", nargs="+", type=Path, metavar="FILE", help="no run: add up what --json has written")
     parser.add_argument("--markdown", action="store_true", help="write the section of docs/reliability.md")
@@ -152,6 +153,8 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
             cable, switches = None, []
         for site in ground.sites.values():
             site.own_clock = not CLOCKS.isdisjoint(kinds)
+        if chosen.logs is not None:
+            ground.keep_logs(chosen.logs)
         drawn = phases if chosen.overlap else singly
         planned = list(drawn(chosen.seed, list(ground.sites), kinds, chosen.faults, switches))
         for number in INTERRUPTS:  # from then on nothing stops the clearing away

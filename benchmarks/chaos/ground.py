@@ -45,6 +45,8 @@ class Site(ABC):
         self.way = WAYS[0]
         """How its publications travel."""
         self.process: BrokerProcess | None = None
+        self.log: Path | None = None
+        """Where the log of its brokers is kept."""
         self.clock = WallClock(folder.with_suffix(".clock"))
         self.own_clock = True
         """Its processes start with a clock that can be set: each look at it then costs several times as much."""
@@ -55,6 +57,7 @@ class Site(ABC):
         self.process = self.broker({**own, **self.settings})
         if self.own_clock:
             self.process.environment |= self.clock.environment
+        self.process.log = self.log
         await self.process.start(START)
 
     async def host_guest(self) -> BrokerProcess:
@@ -186,12 +189,22 @@ class Ground:
         travel along trees."""
         self.sites = {site.name: site for site in sites}
         self.openflow = openflow
+        self.logs: Path | None = None
         self.disks = Disks([site.folder for site in sites]) if disks else None
         for number, site in enumerate(sites):
             site.settings = {"storage.sync": "off", "limits.maximum_queued": "100000", **settings}
             if openflow is not None:
                 site.way = WAYS[number % len(WAYS)]
                 site.settings |= openflow.settings(site.name)
+
+    def keep_logs(self, folder: Path) -> None:
+        """Keep the brokers' logs of level debug in a folder, a file each."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.logs = folder
+        for site in self.sites.values():
+            site.log = folder / f"{site.name}.log"
+            site.log.unlink(missing_ok=True)
+            site.settings["log_level"] = "debug"
 
     @property
     def last_words(self) -> list[tuple[str, str]]:

@@ -83,6 +83,8 @@ class Run:
         """`keep`: the whole history, to be judged again."""
         self._ground, self._faults = ground, Faults(ground, cable)
         self._begun = time.monotonic()
+        if ground.logs is not None:
+            (ground.logs / "begun").write_text(f"{self._begun:.3f}\n")
         self._publishers = [
             PacedPublisher(name, qos, _streams(name, site, qos, traffic.topics), traffic.rate, site.dial, self._clock)
             for site in ground.sites.values()

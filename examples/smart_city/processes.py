@@ -57,6 +57,8 @@ class BrokerProcess:
         self.command = tuple(command)
         self.ready_line = ""
         self.environment = dict(environment if environment is not None else os.environ)
+        self.log: Path | None = None
+        """Where what it says on standard error is kept, each line behind the seconds of `time.monotonic`."""
         self._process: asyncio.subprocess.Process | None = None
         self._errors: deque[str] = deque(maxlen=KEPT_LINES)
         self._readers: list[asyncio.Task[None]] = []
@@ -180,6 +182,12 @@ class BrokerProcess:
     async def _read_errors(self, stream: asyncio.StreamReader) -> None:
         async for line in stream:
             self._errors.append(line.decode(errors="replace").rstrip())
+            self._keep(self._errors[-1])
+
+    def _keep(self, line: str) -> None:
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8") as log:
+                log.write(f"{time.monotonic():.3f} {line}\n")
 
 
 async def stop_all(processes: Sequence[BrokerProcess], seconds: float = STOP_TIMEOUT) -> list[str]:

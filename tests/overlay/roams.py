@@ -28,7 +28,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.migration import SessionMigration
 from saps.local.batch import Batch
 from saps.messages import Message
-from saps.overlay.sessions.migration.target import Stage
+from saps.overlay.sessions.migration.transfer import Stage
 from saps.simulator import SimBroker
 from tests.frontend.mqtt.bench import Client, pubcomp, pubrec
 from tests.overlay.hubs import Hubs

@@ -20,6 +20,7 @@ Two brokers without links to each other may be cut off unnoticed. So after a cut
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 
@@ -33,6 +34,7 @@ from saps.overlay.frames.delivery import Caught, CaughtUp, MadeUp, Missed, Wante
 from saps.overlay.missed.heirs import Heirs
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head
+from saps.overlay.missed.published import Published
 from saps.overlay.missed.returned import Returned
 from saps.overlay.missed.segments import Segment
 from saps.overlay.missed.sending import Sending, Share
@@ -42,6 +44,8 @@ from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.topics import matches
+
+logger = logging.getLogger(__name__)
 
 LINGER = 30.0
 """Seconds for which the log continues when no broker is lost or behind: some may have been cut off unnoticed."""
@@ -233,7 +237,7 @@ class CatchUp:
         """Log for a broker that was declared dead, or (`over`) whose later incarnation was heard. `hearsay`: only
         others have reported this incarnation; it counts if it was sent publications, and is given up like one that is
         over. Call this before the publisher registry forgets the broker."""
-        pending = self._acknowledgements.unacknowledged(broker)
+        pending = self._unacknowledged(broker)
         if hearsay and not pending:
             return
         self._begin_log()
@@ -245,11 +249,17 @@ class CatchUp:
         for topic_filter, seq in self._publishers.baselines(broker).items():
             lag.baselines[topic_filter] = min(seq, lag.baselines.get(topic_filter, seq))
         self.log.tell(lag.fate(self._port.now, self.heirs.heard(broker)))
+        logger.debug("%s #%d is lost: it has all up to %d", broker.name, broker.incarnation, lag.start)
         if over:
             self._is_over(lag)
         elif hearsay:
             hit("doubts about an incarnation that was never heard")
             self.heirs.gone(lag)
+
+    def _unacknowledged(self, broker: BrokerRef) -> list[Published]:
+        """Return the publications on their way to an incarnation: those to its predecessor are none of it."""
+        heard = self.heirs.heard(broker)
+        return [each for each in self._acknowledgements.unacknowledged(broker) if each.at >= heard]
 
     def stale_incarnation(self, broker: BrokerRef) -> None:
         """Keep what an incarnation missed for the brokers that adopt its sessions: others reported a later one."""
@@ -286,6 +296,7 @@ class CatchUp:
     def _ask(self, lag: Lag) -> None:
         self._rounds += 1
         lag.ask(self._rounds, self._port.now)
+        logger.debug("asks %s what it has missed since %d, in round %d", lag.broker.name, lag.start, lag.round)
         self._port.send(lag.broker, Missed(lag.round, lag.start))
 
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
@@ -317,6 +328,7 @@ class CatchUp:
     def _caught_up(self, lag: Lag) -> None:
         """End the catch-up of a broker that has got everything: it is live again for all topics."""
         self._drop(lag)
+        logger.debug("%s has caught up to %d", lag.broker.name, lag.passed)
         if lag.wanted.moved:
             self._port.send(lag.broker, CaughtUp(lag.round))
         if not self._telling:
@@ -380,7 +392,7 @@ class CatchUp:
                 lag.round = self._rounds
             self.heirs.returned(lag)
             if lag.doubts.seqs or self.sending.has_something(lag):
-                lag.go(self._acknowledgements.unacknowledged(sender), self.log)
+                lag.go(self._unacknowledged(sender), self.log)
                 self._publishers.divide_again(self._publishers.streams)
             else:
                 lag.skip(self.log.last, self._publishers.seq)

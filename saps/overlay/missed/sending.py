@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import groupby, islice
@@ -19,6 +20,8 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
+
+logger = logging.getLogger(__name__)
 
 PACE, TURN = 64, 0.0025
 """Missed publications sent in a turn, and seconds between two turns. A turn may also send as many publications as were
@@ -185,6 +188,8 @@ class Sending:
                 bodies = together(part.body for part in alike)
                 frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by])
                 frames.append(Sent(frame, *before, now))
+                logger.debug("sends %s %d frames that it has missed, to %d; for groups %s, here %s", lag.broker.name,
+                             len(bodies), lag.passed, missed_by, here)  # fmt: skip
                 self._port.send(lag.broker, frame)
             frames[-1] = frames[-1]._replace(place=lag.reading, passed=lag.passed)
             self.made_up += count

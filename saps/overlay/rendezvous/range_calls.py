@@ -111,9 +111,9 @@ class RangeCalls:
     ) -> Call:
         """Run `body` at every node in `wanted`.
 
-        `done` gets the first complete outcome, or the last incomplete one after so many `attempts` (None: no limit).
-        Without a limit an outcome counts as complete only while no crash is being repaired. `timeout`: seconds that
-        the first attempt waits."""
+        `done` gets the first complete outcome, or the last incomplete one after so many `attempts` (None: no limit). An
+        outcome counts as complete only while no crash is being repaired. `timeout`: seconds that the first attempt
+        waits."""
         call = Call(wanted, body, done, -1 if attempts is None else attempts)
         call.timeout = timeout
         self._attempt(call)
@@ -179,9 +179,9 @@ class RangeCalls:
         caller = self._callers.pop(frame.part, None)
         if caller is None:
             return
-        certain = frame.complete and (caller.attempts >= 0 or self._calm())
-        if certain or frame.outdated or caller.attempts == 0:
-            self._finish(caller, Outcome(frame.results, frame.complete, frame.depth, frame.outdated))
+        complete = frame.complete and (caller.gathering is not None or self._calm())
+        if complete or frame.outdated or caller.attempts == 0:
+            self._finish(caller, Outcome(frame.results, complete, frame.depth, frame.outdated))
         else:
             when = self._port.now + caller.pause
             self._port.after(PAUSE, lambda: self._attempt_again(caller, when))

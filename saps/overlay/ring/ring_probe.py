@@ -1,14 +1,16 @@
 """Ring probes find out whether this broker is in the same ring as other brokers that it knows.
 
-Crashes of several brokers at once can cut the ring in two parts that are each intact. So periodically, and after every
-death of a neighbour, a broker has a known broker search for one of its keys. If that search ends elsewhere, its keys
-are inserted in the other part as well, which merges the two parts.
+Crashes of several brokers at once can cut the ring in two parts that are each intact, and so can that of one with
+several keys. So periodically a broker has a known broker search for one of its keys, and several after every death of a
+neighbour. If a search ends elsewhere, its keys are inserted in the other part as well, which merges the two parts.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from itertools import islice
 
 from saps.overlay.frames.ring import Found, Ping
 from saps.overlay.membership.failure_detector import Detector
@@ -19,6 +21,8 @@ from saps.overlay.ring.unanswered import RETRY
 
 RING_PROBE = 10
 """Heartbeats between two ring probes."""
+ASKED = 4
+"""Most known brokers asked after a death: one may be in the same part of the ring."""
 ACQUAINTANCES = 64
 """Most brokers remembered for ring probes."""
 
@@ -78,23 +82,37 @@ class RingProbe:
         self._stopped = True
 
     def call(self) -> None:
-        """Have one known broker search for one own key."""
-        asked = self._whom_to_ask()
-        deaths = self._deaths
+        """Have a known broker search for one own key, or several brokers if a neighbour has died since. They need not
+        all answer."""
         if self._stopped or not self._graph.order:
             return
-        if asked is None:
+        asked, deaths = self._whom_to_ask(ASKED if self.pending else 1), self._deaths
+        silent, apart = {broker.name for broker in asked}, False
+
+        def found(name: str) -> None:
+            silent.discard(name)
+            if not silent and not apart:
+                self._checked = max(self._checked, deaths)
+
+        def elsewhere(broker: BrokerRef) -> None:
+            nonlocal apart
+            apart = True
+            self._rejoin(broker)
+
+        def again() -> None:
+            if len(silent) < len(asked) and not apart:
+                self._checked = max(self._checked, deaths)
+            if self.pending:
+                self.call()
+
+        if not asked:
             self._checked = deaths
-            return
-        self.known.pop(asked.name, None)
-        self.know(asked)
-
-        def together() -> None:
-            self._checked = max(self._checked, deaths)
-
-        self.look(asked, self._rejoin, together)
+        for broker in asked:
+            self.known.pop(broker.name, None)
+            self.know(broker)
+            self.look(broker, elsewhere, partial(found, broker.name))
         if self.pending:
-            self._port.after(RETRY, self._call_again)
+            self._port.after(RETRY, again)
 
     def look(
         self, asked: BrokerRef, apart: Callable[[BrokerRef], None], together: Callable[[], None] = lambda: None
@@ -120,14 +138,7 @@ class RingProbe:
 
         self._graph.find(key, found, asked)
 
-    def _whom_to_ask(self) -> BrokerRef | None:
-        """Return the next known broker to ask, or a neighbour of the upper levels if none is left."""
-        for known in (self.known.values(), self._graph.linked_brokers()):
-            for broker in known:
-                if self._port.reachable(broker):
-                    return broker
-        return None
-
-    def _call_again(self) -> None:
-        if self.pending:
-            self.call()
+    def _whom_to_ask(self, most: int) -> list[BrokerRef]:
+        """Return the next known brokers to ask, or a neighbour of the upper levels if none is left."""
+        known = list(islice((broker for broker in self.known.values() if self._port.reachable(broker)), most))
+        return known or list(islice(filter(self._port.reachable, self._graph.linked_brokers()), 1))

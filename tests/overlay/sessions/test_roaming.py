@@ -357,6 +357,17 @@ def test_a_broker_alone_says_nothing_and_tells_all_when_others_come() -> None:
     assert mesh.sessions("c") == ["b1"]
 
 
+def test_a_client_that_is_back_as_its_session_leaves_follows_it() -> None:
+    """The broker had not said yet that the session had left, and began another one."""
+    mesh = Roams(1)
+    one, two, _ = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    nomad.connect(two)
+    mesh.run_until(lambda: mesh.sessions("c") == [two.name])
+    assert nomad.arrive(one)
+    assert mesh.sessions("c") == [one.name]
+
+
 def test_the_directory_forgets_whose_sessions_have_ended() -> None:
     mesh = Roams(10, check=False)
     brokers = mesh.build(4, 2)

@@ -86,7 +86,7 @@ def test_an_overload_locks_no_client_out(seed: int) -> None:
 
 @marks.expect("question for a session that is adopted here")
 def test_an_heir_does_not_wait_for_a_broker_that_waits_for_it() -> None:
-    overload(5)
+    overload(25)
 
 
 @pytest.mark.soak

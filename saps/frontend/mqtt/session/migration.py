@@ -83,7 +83,7 @@ class SessionMigration:
         self._made_up: dict[str, set[Origin]] = {}
         """By client of a session that is on its way here: missed publications that came for it. The broker that it
         leaves may have passed them on to others, but not to it."""
-        self._ended: list[str] = []
+        self._ended: dict[str, None] = {}
         """Clients whose sessions have ended since the last report to the mesh."""
         self._asked: dict[str, int] = {}
         """By client of a waiting CONNECT: the requested session expiry interval in seconds."""
@@ -101,7 +101,9 @@ class SessionMigration:
         """
         if assigned and not expiry:
             return False
-        if client in self._arrivals or client in self._unclaimed or not self._mesh.at_home(client):
+        if client in self._arrivals or client in self._unclaimed or client in self._ended:
+            return True
+        if not self._mesh.at_home(client):
             return True
         known = self._sessions.get(client)
         if known is not None and (known.expiry or expiry):  # others may have claimed it, or adopted its copies
@@ -166,10 +168,10 @@ class SessionMigration:
             return
         if not self._ended:
             self._common.timers.at(self._common.clock(), self._tell_ended)
-        self._ended.append(client)
+        self._ended[client] = None
 
     def _tell_ended(self, now: float) -> None:
-        ended, self._ended = self._ended, []
+        ended, self._ended = self._ended, {}
         for client in ended:
             if client not in self._sessions and client not in self._arrivals:
                 self._unclaimed.discard(client)

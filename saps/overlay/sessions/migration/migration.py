@@ -33,7 +33,8 @@ from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.heritage import Heritage
-from saps.overlay.sessions.migration.target import MigrationTarget, Stage
+from saps.overlay.sessions.migration.target import MigrationTarget
+from saps.overlay.sessions.migration.transfer import Stage
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions, has_session
 
@@ -99,6 +100,7 @@ class MigrationSource:
     def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
         """Answer a target's request for a session, or for the end of a session."""
         answer = self._yield(sender, frame)
+        logger.debug("%s asks for the session of %r: %s", sender.name, frame.client, Yields(answer).name)
         self._port.send(sender, TakeOverAnswer(frame.serial, answer, self._whither(frame.client, answer)))
 
     def _whither(self, client: str, answer: int) -> BrokerRef | None:
@@ -207,6 +209,7 @@ class MigrationSource:
         client = self._given_to(sender, frame.serial)
         if client is not None:
             del self.leaving[client]
+            logger.debug("the session of %r has left for %s", client, sender.name)
             self._host.depart(client)
             self.given += 1
             self._done[sender, frame.serial] = None

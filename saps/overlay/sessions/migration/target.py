@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import Enum
 
 from saps.local.batch import Batch
 from saps.marks import hit
@@ -13,15 +12,14 @@ from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import SessionLease
-from saps.overlay.frames.copies import Heirloom
 from saps.overlay.frames.sessions import Arrived, Departed, Pull, Snapshot, TakeOver, TakeOverAnswer
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import RangeCalls
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming
+from saps.overlay.sessions.migration.transfer import Stage, Transfer
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions
-from saps.topics import shared
 
 logger = logging.getLogger(__name__)
 
@@ -35,79 +33,6 @@ MOST_PARTS, MOST_BYTES = 1 << 14, 1 << 28
 """Most parts of one stage of a session, and most bytes in them. They stay in memory until the stage is complete."""
 
 
-class Stage(Enum):
-    """The stage of a migration, at the target."""
-
-    ASKING = "asking"
-    """`TakeOver` has been sent."""
-    DESCRIBED = "described"
-    """The source gives the session; its settings and filters are being pulled."""
-    CLEARING = "clearing"
-    """The settings have come; publications and an older session still have to leave this broker."""
-    SUBSCRIBING = "subscribing"
-    """This broker subscribes, and waits until members have acknowledged all earlier publications."""
-    PULLING = "pulling"
-    """The contents are being pulled."""
-    PULLED = "pulled"
-    """The contents have come; publications that take both ways may still be under way."""
-    ARRIVED = "arrived"
-    """`Arrived` has been sent; only `Departed` is missing."""
-
-
-class _Transfer:
-    """The migration of one session to this broker."""
-
-    __slots__ = (
-        "branch",
-        "claiming",
-        "elsewhere",
-        "filters",
-        "heard",
-        "here",
-        "heritage",
-        "kept",
-        "marks",
-        "parts",
-        "request",
-        "serial",
-        "source",
-        "sources",
-        "stage",
-        "stamp",
-    )
-
-    def __init__(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
-        self.claiming = claiming
-        self.stamp = stamp
-        self.sources = sources
-        """The leases of brokers still to be asked, the latest first."""
-        self.source: BrokerRef | None = None
-        self.serial = 0
-        self.stage = Stage.ASKING
-        self.request: Frame | None = None
-        """The request without an answer so far; it is repeated."""
-        self.heard = 0.0
-        self.parts: list[bytes] = []
-        self.filters: list[str] = []
-        self.marks: dict[tuple[BrokerRef, str], int] = {}
-        self.elsewhere = False
-        """Whether some broker answered that the session is moving to another broker."""
-        self.branch = claiming.branch
-        """Whether the session is here already, and its branch at another broker is being fetched."""
-        self.here = False
-        """Whether the session itself has come from its first source, and branches of it follow."""
-        self.heritage: tuple[list[Heirloom], bool, float] = [], False, 0.0
-        """The former brokers of the session, `Snapshot.cut`, and when that was packed, in seconds of the port's clock:
-        halfway between question and answer (RFC 5905, 8)."""
-        self.kept = False
-        """Whether the session has copies, so that another broker adopts it if the source dies."""
-
-    @property
-    def plain(self) -> list[str]:
-        """The filters without shared subscriptions."""
-        return [each for each in self.filters if shared(each) is None]
-
-
 class MigrationTarget:
     """The sessions that move to one broker."""
 
@@ -117,7 +42,7 @@ class MigrationTarget:
         self._sessions = sessions
         self._publications = publications
         self._serial = 0
-        self.transfers: dict[int, _Transfer] = {}
+        self.transfers: dict[int, Transfer] = {}
         self.dropping: dict[int, tuple[BrokerRef, TakeOver]] = {}
         """By serial: brokers that have been told to end a session and have not answered, with the frame."""
         self.taken = 0
@@ -132,9 +57,9 @@ class MigrationTarget:
 
     def take(self, claiming: Claiming, stamp: int, sources: list[SessionLease]) -> None:
         """Fetch a claimed session, as `saps.overlay.sessions.migration.migration.Migrations.take` says."""
-        self._next(_Transfer(claiming, stamp, sources))
+        self._next(Transfer(claiming, stamp, sources))
 
-    def _next(self, transfer: _Transfer) -> None:
+    def _next(self, transfer: Transfer) -> None:
         """Ask the next live broker for the session; end the claim if there is none."""
         claiming = transfer.claiming
         transfer.source = None
@@ -159,12 +84,16 @@ class MigrationTarget:
             return
         self._sessions.finish(claiming, _outcome(transfer, Arrival.LATER if transfer.elsewhere else Arrival.HERE))
 
-    def _ask(self, transfer: _Transfer, request: Frame) -> None:
+    def _ask(self, transfer: Transfer, request: Frame) -> None:
         assert transfer.source is not None
         transfer.request = request
+        logger.debug(
+            "the session of %r, %s from %s: %s", transfer.claiming.client, transfer.stage.value, transfer.source.name,
+            type(request).__name__,
+        )  # fmt: skip
         self._port.send(transfer.source, request)
 
-    def _tick(self, transfer: _Transfer, serial: int) -> None:
+    def _tick(self, transfer: Transfer, serial: int) -> None:
         """Repeat an unanswered request every `AGAIN` seconds; give the source up after `timeout` seconds. Without a
         request ask for a part that there is not: the source keeps the session if it hears nothing."""
 
@@ -181,7 +110,7 @@ class MigrationTarget:
 
         self._port.after(AGAIN, due)
 
-    def _silent(self, transfer: _Transfer) -> None:
+    def _silent(self, transfer: Transfer) -> None:
         """Give up a silent source: its session is to end there, and the next broker is asked."""
         source, client = transfer.source, transfer.claiming.client
         assert source is not None
@@ -199,7 +128,7 @@ class MigrationTarget:
         self.drop(source, client, transfer.stamp, transfer.claiming.user)
         self._next(transfer)
 
-    def _stop(self, transfer: _Transfer) -> None:
+    def _stop(self, transfer: Transfer) -> None:
         """Cancel a migration, and discard the incomplete session here."""
         del self.transfers[transfer.serial]
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
@@ -215,7 +144,7 @@ class MigrationTarget:
                 hit("question for a session that is adopted here")
                 self._stop(transfer)
 
-    def _finish(self, transfer: _Transfer, arrival: Arrival) -> None:
+    def _finish(self, transfer: Transfer, arrival: Arrival) -> None:
         """End a migration and its claim; the brokers not asked yet have older sessions, which end."""
         del self.transfers[transfer.serial]
         for lease in transfer.sources:
@@ -224,7 +153,7 @@ class MigrationTarget:
 
     def reunite(self, claiming: Claiming, stamp: int) -> None:
         """Merge the branches of a session that was adopted here, then end its claim. `stamp` is that of the claim."""
-        transfer = _Transfer(claiming, stamp, [])
+        transfer = Transfer(claiming, stamp, [])
         transfer.branch = transfer.here = True
         self._next(transfer)
 
@@ -234,7 +163,7 @@ class MigrationTarget:
         `stamp` is that of the lease here."""
         claiming = Claiming(client, self._host.user(client), True, _nobody, self._port.now)
         claiming.branch = True
-        self._next(_Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
+        self._next(Transfer(claiming, stamp, [SessionLease(client, broker, 0)]))
 
     def asks(self, broker: BrokerRef, client: str) -> bool:
         """Return whether the client's session is being fetched from a broker."""
@@ -262,7 +191,7 @@ class MigrationTarget:
 
         send()
 
-    def _asked(self, sender: BrokerRef, serial: int) -> _Transfer | None:
+    def _asked(self, sender: BrokerRef, serial: int) -> Transfer | None:
         """Return the migration with this serial number if `sender` is its source, else None."""
         transfer = self.transfers.get(serial)
         return transfer if transfer is not None and transfer.source == sender else None
@@ -301,14 +230,14 @@ class MigrationTarget:
             if not (transfer.claiming.waited and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
                 self._next(transfer)
 
-    def _follow(self, transfer: _Transfer, gone: BrokerRef | None) -> None:
+    def _follow(self, transfer: Transfer, gone: BrokerRef | None) -> None:
         """Ask the broker next to which the session has gone, unless it has been asked."""
         client, asked = transfer.claiming.client, transfer.claiming.asked
         if gone is not None and gone.name != self._port.me.name and gone not in asked and len(asked) < MOST_ASKED:
             hit("session gone to another broker")
             transfer.sources.insert(0, SessionLease(client, gone, 0, transfer.kept))
 
-    def _ask_later(self, transfer: _Transfer, request: Frame | None) -> None:
+    def _ask_later(self, transfer: Transfer, request: Frame | None) -> None:
         """Repeat a request after `POLL` seconds, if the migration is still at the same stage."""
         serial, stage = transfer.serial, transfer.stage
 
@@ -353,7 +282,7 @@ class MigrationTarget:
                 else:
                     self._settle(transfer, lambda _: self._reading(transfer, lambda: self._unpack(transfer, parts)))
 
-    def _reading(self, transfer: _Transfer, read: Callable[[], None]) -> None:
+    def _reading(self, transfer: Transfer, read: Callable[[], None]) -> None:
         """Run `read` on received parts; if they are malformed, log it and ask the next broker."""
         try:
             read()
@@ -362,7 +291,7 @@ class MigrationTarget:
             self._stop(transfer)
             self._next(transfer)
 
-    def _clear(self, transfer: _Transfer, parts: list[bytes], limit: float) -> None:
+    def _clear(self, transfer: Transfer, parts: list[bytes], limit: float) -> None:
         """Begin the session when no publication waits here and an older session of the client has left; at `limit` in
         any case.
 
@@ -377,7 +306,7 @@ class MigrationTarget:
             migrations.source.keep(client)
             self._reading(transfer, lambda: self._begin(transfer, parts))
 
-    def _begin(self, transfer: _Transfer, parts: list[bytes]) -> None:
+    def _begin(self, transfer: Transfer, parts: list[bytes]) -> None:
         """Begin the session here and subscribe to its filters. Raises `ValueError` for malformed parts."""
         transfer.stage, serial, waiting = Stage.SUBSCRIBING, transfer.serial, True
 
@@ -391,13 +320,13 @@ class MigrationTarget:
         self._sessions.migrations.heritage.add(transfer.claiming.client, *transfer.heritage)
         taken_up()
 
-    def _unpack(self, transfer: _Transfer, parts: list[bytes]) -> None:
+    def _unpack(self, transfer: Transfer, parts: list[bytes]) -> None:
         """Complete the session with its contents, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.unpack(transfer.claiming.client, parts, lambda single: _had_passed(transfer, single))
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
-    def _merge(self, transfer: _Transfer, parts: list[bytes]) -> None:
+    def _merge(self, transfer: Transfer, parts: list[bytes]) -> None:
         """Merge a branch into the session here, and send `Arrived`. Raises `ValueError` for malformed parts."""
         self._host.merge(transfer.claiming.client, parts)
         transfer.stage = Stage.ARRIVED
@@ -414,7 +343,7 @@ class MigrationTarget:
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
 
-    def _arrived(self, transfer: _Transfer) -> None:
+    def _arrived(self, transfer: Transfer) -> None:
         """Count a session that has come, and fetch its branches at other brokers before the claim ends."""
         self.taken += 1
         if transfer.branch:
@@ -431,7 +360,7 @@ class MigrationTarget:
 
     # --- what was published before ------------------------------------------------------------------------------------
 
-    def _settle(self, transfer: _Transfer, then: Callable[[frozenset[str] | None], None]) -> None:
+    def _settle(self, transfer: Transfer, then: Callable[[frozenset[str] | None], None]) -> None:
         """Run `then` when members have acknowledged all publications so far and none waits here; after `timeout`
         seconds in any case.
 
@@ -444,12 +373,15 @@ class MigrationTarget:
 
         def settled(answered: frozenset[str] | None) -> None:
             transfer.heard = self._port.now
+            logger.debug(
+                "the session of %r: %s", transfer.claiming.client, "unsettled" if answered is None else "settled"
+            )
             then(answered)
 
         waiting, limit = self._publications.waiting, self._port.now + self._sessions.timeout
         Settling(self._port, self._calls, waiting, transfer.plain, limit, there, settled, transfer.source)
 
-    def _pull_contents(self, transfer: _Transfer, answered: frozenset[str] | None) -> None:
+    def _pull_contents(self, transfer: Transfer, answered: frozenset[str] | None) -> None:
         """Pull the contents. The request names the publishers and topics of the messages queued here: the source tells
         which of them it has passed on. That for a branch names the brokers whose publications come here anyway."""
         client, transfer.stage = transfer.claiming.client, Stage.PULLING
@@ -477,18 +409,18 @@ class MigrationTarget:
                 self._arrived(transfer)
                 continue
             logger.warning("the session of %r was at %s, which has gone", transfer.claiming.client, broker.name)
-            if transfer.stage is not Stage.ASKING:
-                transfer.claiming.since = self._port.now  # it did have the session: the wait for its heir begins anew
+            if transfer.kept or transfer.stage is not Stage.ASKING:
+                transfer.claiming.since = self._port.now  # it had the session: the wait for its heir begins anew
             self._stop(transfer)
             if not (transfer.kept and not transfer.branch and self._sessions.await_heir(transfer.claiming)):
                 self._next(transfer)
 
 
-def _outcome(transfer: _Transfer, otherwise: Arrival) -> Arrival:
+def _outcome(transfer: Transfer, otherwise: Arrival) -> Arrival:
     return Arrival.MOVED if transfer.here else otherwise
 
 
-def _had_passed(transfer: _Transfer, single: Batch) -> bool:
+def _had_passed(transfer: Transfer, single: Batch) -> bool:
     """Return whether the source had passed this publication on to the session before."""
     origin = single.origin
     if origin is None or not isinstance(single.publisher, BrokerRef):
