@@ -41,7 +41,7 @@ from saps.overlay.ring.ring_probe import RING_PROBE
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.sessions.directory import Directory
 from saps.overlay.sessions.migration.migration import Migrations
-from saps.overlay.sessions.replicas.changes import Owned
+from saps.overlay.sessions.owner import SessionOwner
 from saps.overlay.sessions.replicas.holders import CONFIRM, Replicas
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.sessions import Sessions
@@ -119,14 +119,9 @@ class OverlayNode:
             settings.suspect_after - settings.heartbeat, copies,
         )  # fmt: skip
         sessions.migrations = Migrations(port, calls, sessions, delivery)
-
-        def owned(client: str) -> Owned:
-            heritage = sessions.migrations.heritage
-            return Owned(sessions.leases.get(client, 0), heritage.of(client))
-
-        source = Source(port, self.acquaintances, owned, copies, port.timers.wall)
+        source = Source(port, self.acquaintances, SessionOwner(sessions), copies, port.timers.wall)
         replicas = Replicas(port, calls, sessions, source, delivery, port.timers.wall)
-        source.on_fenced, source.rows, sessions.copied = sessions.doubts.fenced, sessions.rows, replicas
+        sessions.copied = replicas
         delivery.catch_up.returned.heritage = sessions.migrations.heritage
         return sessions, replicas
 

@@ -38,6 +38,7 @@ WHOLE = {
     ),
     "storage": ("test_held_output.py",),
     "overlay/delivery": ("test_reached_count.py",),
+    "overlay/sessions": ("test_replica_snapshot.py", "test_replica_shelf.py"),
 }
 """Tests of a connection, a frontend and a broker of these parts."""
 

@@ -214,10 +214,10 @@ class CatchUp:
         for lag in list(self.lags.values()):
             if lag.state is State.LOST and now - lag.since > self.log.age:
                 self._drop(lag)
-            elif lag.state is State.ASKED and now - lag.progress >= LOOK and self._port.reachable(lag.broker):
+            elif lag.state is State.ASKED and now - lag.flight.progress >= LOOK and self._port.reachable(lag.broker):
                 hit("asked again what a broker wants")
                 self._ask(lag)  # in a new round: the ages of filters in the answer count back from the last question
-            elif lag.state is State.GOING and now - lag.progress >= LOOK:
+            elif lag.state is State.GOING and now - lag.flight.progress >= LOOK:
                 self.sending.repeat(lag)
         if self.lags or not self._former <= self._port.first_heard.keys():
             self._event = now
@@ -374,7 +374,7 @@ class CatchUp:
         if lag.state is not State.ASKED or lag.round != frame.round or lag.serial != frame.number:
             return
         lag.serial += 1
-        lag.progress = self._port.now
+        lag.flight.progress = self._port.now
         if frame.former:  # sessions with these filters came to the sender, perhaps while both were cut off
             self.heirs.adopted(lag, frame)
         above = lag.owed_above(self._publishers.seq)

@@ -35,7 +35,9 @@ class Sent(NamedTuple):
 class Flight:
     """The frames under way to one broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float = 0.0) -> None:
+        self.progress = now
+        """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
         self.frames: deque[Sent] = deque()
         """The unanswered frames, oldest first."""
         self.room: float = LEAST

@@ -245,9 +245,7 @@ class Lag:
         """Sequence number up to which everything wanted has been sent."""
         self.serial = 0
         """While ASKED: number of the next `WantedFilters`. While GOING: number of the last frame sent."""
-        self.flight = Flight()
-        self.progress = now
-        """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
+        self.flight = Flight(now)
 
     @property
     def start(self) -> int:
@@ -288,7 +286,7 @@ class Lag:
 
     def ask(self, number: int, now: float) -> None:
         """Mark the broker as asked in the round `number`. Sending begins anew at the last answered place."""
-        self.state, self.round, self.since, self.progress = State.ASKED, number, now, now
+        self.state, self.round, self.since, self.flight.progress = State.ASKED, number, now, now
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
 
@@ -325,5 +323,5 @@ class Lag:
         """Handle the broker's answer that it has all frames up to `serial`."""
         for sent in self.flight.answered(serial, now):
             self.place, self.answered = sent.place, sent.passed
-            self.taken, self.progress = max(self.taken, self.answered), now
+            self.taken, self.flight.progress = max(self.taken, self.answered), now
             self.flight.answers.append((now, self.answered))

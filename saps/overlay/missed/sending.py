@@ -182,7 +182,7 @@ class Sending:
             hit("missed publications made up")
             frames = lag.flight.frames
             if not frames:
-                lag.progress = now
+                lag.flight.progress = now
             for (incarnation, here, sent, missed_by), alike in groupby(parts, key=lambda part: part[1:]):
                 lag.serial += 1
                 bodies = together(part.body for part in alike)
@@ -275,6 +275,6 @@ class Sending:
 
     def repeat(self, lag: Lag) -> None:
         """Repeat the unanswered frames to a broker that has not answered."""
-        lag.progress = self._port.now
+        lag.flight.progress = self._port.now
         if self._port.reachable(lag.broker):
             self._send_again(lag)

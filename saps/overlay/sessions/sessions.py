@@ -28,7 +28,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.claiming import Claiming, ClaimTimeouts, CopiesHere, Done
 from saps.overlay.sessions.directory import Directory, partition_of
 from saps.overlay.sessions.doubts import Doubts
-from saps.storage.journal import Change
+from saps.overlay.sessions.untold import Untold
 
 if TYPE_CHECKING:
     from saps.mesh import SessionHost
@@ -70,7 +70,6 @@ class Sessions:
         self.directory = directory
         self._stamp = stamp
         self._alone = alone
-        self.timeout = timeout
         self._waiting = ClaimTimeouts(port, timeout, self._give_up)
         self.host: SessionHost | None = None
         """The frontend's sessions at this broker. While it is None, no client is claimed."""
@@ -82,14 +81,16 @@ class Sessions:
         self.doubts = Doubts(port, stall, self)
         self._returned: dict[tuple[str, BrokerRef], None] = {}
         """Sessions (client, former owner) adopted here from live brokers. Each owner has been told once."""
-        self._untold: set[str] = set()
-        """Clients whose sessions were here when this broker joined, and that some holder may not know yet."""
-        self._told: Callable[[], None] = _nothing
-        """The action that runs when `_untold` is empty."""
+        self._untold = Untold(port)
         self._copied = copies > 1
         self.copied: CopiesHere
         """The copies of other brokers' sessions here; set by the creator."""
         self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self.goes_on, self._answered)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a CONNECT waits for a silent broker."""
+        return self._waiting.timeouts.seconds
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -186,10 +187,6 @@ class Sessions:
         if not self._alone():
             self.notices.claim(client, None)
 
-    def rows(self) -> Iterable[Iterable[Change]]:
-        """Yield the journal's rows of each lasting session here, read when its turn comes."""
-        return () if self.host is None else self.host.rows()
-
     def goes_on(self, client: str) -> bool:
         """Return whether the client's session goes on elsewhere if this broker dies. One that it adopts has copies."""
         claiming = self.claimings.get(client)
@@ -198,7 +195,7 @@ class Sessions:
 
     def release(self, client: str) -> None:
         self.doubts.discard(client)
-        self._settled((client,))
+        self._untold.settled((client,))
         stamp = self.leases.pop(client, None)
         if stamp is not None and not self._alone():
             self.notices.release(client, stamp)
@@ -206,7 +203,7 @@ class Sessions:
     def withdraw(self, client: str) -> None:
         """Release a client that has no session here, though another broker believes so."""
         self.leases.pop(client, None)
-        self._settled((client,))
+        self._untold.settled((client,))
         self.notices.release(client, self._stamp(0))
 
     def restored(self, clients: Iterable[str]) -> None:
@@ -239,29 +236,9 @@ class Sessions:
             told()
             self.notices.search_again({})  # clients that connected before
             return
-        self._untold, self._told = set(self.host.clients()), told
-        if self._untold:
-            self._port.after(self.timeout, self._told_late)
+        self._untold.begin(self.host.clients(), told, self.timeout)
         self.sync()
-        self._settled(())
-
-    def _settled(self, clients: Iterable[str]) -> None:
-        """Note that the holders know these clients' sessions here, or that the sessions have ended."""
-        self._untold.difference_update(clients)
-        if not self._untold:
-            told, self._told = self._told, _nothing
-            told()
-
-    def _told_late(self) -> None:
-        if self._untold:
-            logger.warning(
-                "the mesh has not heard in %g s of all sessions that are here, %d are missing: clients of these that "
-                "connect elsewhere may be served without",
-                self.timeout,
-                len(self._untold),
-            )
-        told, self._told = self._told, _nothing
-        told()
+        self._untold.settled(())
 
     def forget(self, broker: BrokerRef) -> None:
         """Forget a broker that has died or left."""
@@ -333,9 +310,9 @@ class Sessions:
             self.directory.join(number, lambda: self.notices.claim_again(claims))
             return
         if outcome.complete:
-            self._settled(claims)
+            self._untold.settled(claims)
         else:
-            self.notices.claim_again(dict.fromkeys(self._untold.intersection(claims)))
+            self.notices.claim_again(dict.fromkeys(self._untold.clients.intersection(claims)))
         self.directory.balance(number, ready, {answer.broker.name for answer in answers})
         others: dict[str, dict[BrokerRef, SessionLease]] = {}
         for answer in answers:

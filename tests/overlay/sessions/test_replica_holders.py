@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import pytest
@@ -14,7 +15,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import Owned
 from saps.overlay.sessions.replicas.source import Source
-from saps.storage.journal import Table
+from saps.storage.journal import Change, Table
 from tests import marks
 from tests.overlay.ports import LonePort
 from tests.overlay.replicated import Replicated
@@ -35,13 +36,26 @@ class Port(LonePort):
         self.sent.append((to.name, frame))
 
 
+class OneSession:
+    """An owner with one session."""
+
+    row = (1, "client", None, 60, None, None, 0, None, 7)
+
+    def owned(self, client: str) -> Owned:
+        return Owned(1, [])
+
+    def rows(self) -> Iterable[Iterable[Change]]:
+        return [[(Table.SESSIONS, 1, self.row)]]
+
+    def fenced(self) -> None:
+        raise AssertionError("nobody adopts this session")
+
+
 def chosen(*others: str, copies: int = 3) -> set[str]:
     """The holders that an owner in cluster c, zone a, chooses among brokers given as ``cluster/zone``."""
     refs = [BrokerRef(f"{place} {number}", 1, "", *place.split("/")) for number, place in enumerate(others)]
-    source = Source(Port(), lambda: refs, lambda client: Owned(1, []), copies, lambda: 0.0)
-    row = (1, "client", None, 60, None, None, 0, None, 7)
-    source.rows = lambda: [[(Table.SESSIONS, 1, row)]]
-    source.append({Table.SESSIONS: {1: row}}, lambda: None)
+    source = Source(Port(), lambda: refs, OneSession(), copies, lambda: 0.0)
+    source.append({Table.SESSIONS: {1: OneSession.row}}, lambda: None)
     return {ref.name.split()[0] for ref in source.holders}
 
 

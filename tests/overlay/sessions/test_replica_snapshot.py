@@ -23,7 +23,7 @@ from tests.overlay.ports import LonePort
 class Owner(LonePort):
     """A broker with sessions that share messages, its log, and a holder whose answers take a while."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, alone: bool = False) -> None:
         super().__init__()
         self.rng = random.Random(seed)
         self.journal = Journal()
@@ -31,8 +31,8 @@ class Owner(LonePort):
         """By number: the messages of the session's copies, by serial."""
         self.references: dict[int, int] = {}
         self.holder = BrokerRef("h", 1, "", "c")
-        self.source = Source(self, lambda: [self.holder], lambda client: Owned(1, []), 2, lambda: 0.0)
-        self.source.rows, self.source.shown = self.rows, self.journal.show
+        self.source = Source(self, lambda: [] if alone else [self.holder], self, 2, lambda: 0.0)
+        self.source.shown = self.journal.show
         self.copy = Copy(self.me, 1, 1)
         self.under_way: deque[Append] = deque()
         self.largest = 0
@@ -44,6 +44,12 @@ class Owner(LonePort):
         assert self.all_read or not frame.whole
         if frame.seq > self.copy.seq + len(self.under_way):
             self.under_way.append(frame)
+
+    def owned(self, client: str) -> Owned:
+        return Owned(1, [])
+
+    def fenced(self) -> None:
+        raise AssertionError("nobody adopts these sessions")
 
     def rows(self) -> Iterator[Iterable[Change]]:
         for number in list(self.sessions):
@@ -191,3 +197,11 @@ def test_a_message_of_many_sessions_is_read_once() -> None:
 
 def _size(part: Changes) -> int:
     return len(part.sessions) + len(part.messages) + len(part.copies)
+
+
+def test_an_owner_without_others_waits_for_nobody() -> None:
+    owner, done = Owner(1, alone=True), []
+    for _ in range(3):
+        owner.change()
+        owner.source.append(owner.journal.take(), lambda: done.append(True))
+    assert len(done) == 3

@@ -20,6 +20,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.transfer import Stage
+from saps.overlay.sessions.owner import SessionOwner
 from saps.overlay.sessions.replicas.changes import Owned, snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
 from saps.simulator import SimBroker
@@ -335,7 +336,7 @@ def test_a_session_on_its_way_can_be_copied() -> None:
     nomad.lose()
     nomad.connect(two)
     mesh.run_until(lambda: one.node.sessions.migrations.offer("c"), 10.0)
-    for [part], _ in snapshot(one.node.sessions.rows(), lambda client: Owned(1, [])):
+    for [part], _ in snapshot(SessionOwner(one.node.sessions).rows(), lambda client: Owned(1, [])):
         carried(Append(1, 1, 1, 1, True, [], part, 0.0))
         assert [session.client for session in part.sessions] == ["c"]
 

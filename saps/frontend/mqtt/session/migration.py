@@ -6,6 +6,7 @@ mesh requests the session of a client that has connected to another broker.
 
 from __future__ import annotations
 
+import logging
 from binascii import crc32
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from saps.frontend.mqtt.common import Common
     from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.session.sessions import Sessions as SessionTable
+
+logger = logging.getLogger(__name__)
 
 NOWHERE = Base(0, frozenset())
 Enter = Callable[[Arrival], None]
@@ -92,18 +95,16 @@ class SessionMigration:
     # ---- the connections' side
 
     def must_wait(self, client: str, assigned: bool, expiry: int) -> bool:
-        """Return whether a CONNECT must wait, because another broker may have a session of the client.
-
-        If it need not, a session here that lasts counts from now on as claimed by this CONNECT.
+        """Return whether a CONNECT must wait, because another broker may have a session of the client. If it need not,
+        a session here that lasts counts from now on as claimed by this CONNECT.
 
         `assigned`: this broker has just assigned the client identifier. `expiry`: the requested session expiry interval
         in seconds.
         """
         if assigned and not expiry:
             return False
-        if client in self._arrivals or client in self._unclaimed or client in self._ended:
-            return True
-        if not self._mesh.at_home(client):
+        waits = client in self._arrivals or client in self._unclaimed or client in self._ended
+        if waits or not self._mesh.at_home(client):
             return True
         known = self._sessions.get(client)
         if known is not None and (known.expiry or expiry):  # others may have claimed it, or adopted its copies
@@ -308,6 +309,8 @@ class SessionMigration:
         queued = [copy for copy in session.queue.copies or () if copy[0].origin not in known]
         waited = [copy for copy in queued if copy[0].origin in made_up or not passed(copy[0])]
         inflight, waiting = copies_of(items, self._common.clock())
+        logger.debug("the session of %r is complete: %d in flight and %d waiting came, %d of %d queued here stay",
+                     client, len(inflight), len(waiting), len(waited), len(session.queue.copies or ()))  # fmt: skip
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
             session.remember(had)
@@ -394,11 +397,14 @@ class SessionMigration:
         session = self._sessions.get(client)
         if not isinstance(session, DurableSession):
             return
-        _settle(self._common, session, acknowledged_of(found))
+        acknowledged = acknowledged_of(found)
+        _settle(self._common, session, acknowledged)
         had, items = session.had, [item for part in found for item in part.items]
         sent = _sent_by_branch(session, items)
         items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
         inflight, new = copies_of(items, self._common.clock())
+        logger.debug("a branch of the session of %r brings %d in flight and %d waiting; %d were acknowledged there",
+                     client, len(inflight), len(new), len(acknowledged))  # fmt: skip
         for packet_id, copy in inflight.items():
             if session.outbound is None and packet_id not in session.window.inflight:
                 session.window.inflight[packet_id] = copy

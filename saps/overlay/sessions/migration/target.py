@@ -62,18 +62,18 @@ class MigrationTarget:
     def _next(self, transfer: Transfer) -> None:
         """Ask the next live broker for the session; end the claim if there is none."""
         claiming = transfer.claiming
-        transfer.source = None
+        transfer.lease = None
         while sources := transfer.sources or claiming.beside():
             lease, *transfer.sources = sources
-            source, transfer.kept = lease.broker, lease.kept
+            source = lease.broker
             claiming.asked.add(source)
             if self._port.lost(source):
-                if transfer.kept and not transfer.branch and self._sessions.await_heir(claiming):
+                if lease.kept and not transfer.branch and self._sessions.await_heir(claiming):
                     return
                 logger.warning("the session of %r was at %s, which is dead", claiming.client, source.name)
                 continue
             self._serial += 1
-            transfer.serial, transfer.source, transfer.stage = self._serial, source, Stage.ASKING
+            transfer.serial, transfer.lease, transfer.stage = self._serial, lease, Stage.ASKING
             transfer.heard = self._port.now
             self.transfers[transfer.serial] = transfer
             keep, birth = claiming.keep, 0

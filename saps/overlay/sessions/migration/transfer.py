@@ -42,12 +42,11 @@ class Transfer:
         "heard",
         "here",
         "heritage",
-        "kept",
+        "lease",
         "marks",
         "parts",
         "request",
         "serial",
-        "source",
         "sources",
         "stage",
         "stamp",
@@ -58,7 +57,8 @@ class Transfer:
         self.stamp = stamp
         self.sources = sources
         """The leases of brokers still to be asked, the latest first."""
-        self.source: BrokerRef | None = None
+        self.lease: SessionLease | None = None
+        """Of the source."""
         self.serial = 0
         self.stage = Stage.ASKING
         self.request: Frame | None = None
@@ -76,8 +76,16 @@ class Transfer:
         self.heritage: tuple[list[Heirloom], bool, float] = [], False, 0.0
         """The former brokers of the session, `Snapshot.cut`, and when that was packed, in seconds of the port's clock:
         halfway between question and answer (RFC 5905, 8)."""
-        self.kept = False
+
+    @property
+    def source(self) -> BrokerRef | None:
+        """The broker that is asked for the session."""
+        return None if self.lease is None else self.lease.broker
+
+    @property
+    def kept(self) -> bool:
         """Whether the session has copies, so that another broker adopts it if the source dies."""
+        return self.lease is not None and self.lease.kept
 
     @property
     def plain(self) -> list[str]:

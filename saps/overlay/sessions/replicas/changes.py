@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from saps.overlay.frames.copies import Changes, Heirloom, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.storage.journal import Batch, Change, Row, Table
@@ -38,6 +38,21 @@ class Owned(NamedTuple):
 
 Ownership = Callable[[str], Owned]
 """Returns what is known of a client's session."""
+
+
+class Owner(Protocol):
+    """The sessions of a broker that has copies made."""
+
+    def owned(self, client: str) -> Owned:
+        """Return what is known of a client's session."""
+
+    def rows(self) -> Iterable[Iterable[Change]]:
+        """Return the journal's rows of each lasting session, to be read in its turn."""
+
+    def fenced(self) -> None:
+        """Handle that another broker has adopted the sessions."""
+
+
 Snapshot = Iterator[tuple[list[Changes], bool]]
 """Yields parts of a frame each, read at one moment, and whether they are the last."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from saps.local.batch import UNNUMBERED, Origin
 from saps.messages import Subscription
@@ -12,7 +13,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
-from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, grouped, origins_of
 
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
@@ -168,6 +169,20 @@ class Copy:
         message = self.messages.get(copy.message)
         if message is not None:
             self._memories.setdefault(copy.session, _Memory()).recent.append(self._origin(message))
+
+    def had_of(self, serials: Iterable[int]) -> list[tuple[int, Grouped]]:
+        """Return the publications of copies that are about to be removed, by session number."""
+        found: dict[int, list[Origin]] = {}
+        for serial in serials:
+            copy = self.copies.get(serial)
+            message = None if copy is None else self.messages.get(copy.message)
+            if copy is not None and message is not None:
+                found.setdefault(copy.session, []).append(self._origin(message))
+        return [(number, grouped(origins)) for number, origins in found.items()]
+
+    def remember(self, number: int, had: Grouped) -> None:
+        """Add publications that a session has had."""
+        self._memories.setdefault(number, _Memory()).recent.extend(origins_of(had))
 
     def _origin(self, message: MessageCopy) -> Origin:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)

@@ -1,11 +1,12 @@
 """Stores copies of other brokers' sessions in this broker's own file, as rows that change with the copies.
 
 A holder answers `Append` when these rows are on disk. So acknowledged changes survive a loss of power of all brokers,
-even if the owner's disk is lost, too.
+even if the owner's disk is lost, too. What clients have acknowledged lately is kept as well.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ from saps.storage.saved import Grouped
 
 INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
+HAD = 10.0
+"""Seconds for which publications that clients have acknowledged are kept: their brokers may not know it after a loss of
+power, and send them again."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.decode
 Row = tuple[str, Any]
@@ -46,6 +50,8 @@ class Shelf:
         """The journal of the file; None without one."""
         self.incarnations: set[int] = set()
         """Earlier incarnations of this broker that have written to the file."""
+        self._had: dict[str, deque[tuple[float, str]]] = {}
+        """By owner: the rows of what its clients have acknowledged, each with `Copy.upto` before it, oldest first."""
 
     def begin(self, journal: Journal, me: BrokerRef, held: dict[str, dict[str, bytes]], jump: float) -> list[Copy]:
         """Keep the copies in a file from now on. `held` has the file's rows by owner and name. `jump`: seconds by which
@@ -65,6 +71,7 @@ class Shelf:
             copy = _read(rows)
             if copy is not None and copy.whole and copy.sessions:
                 found.append(copy)
+                self._had[owner] = deque((copy.upto, name) for name in rows if name.startswith("d"))
                 if jump:
                     _put(journal, owner, copy.shift(jump))
                     self.note(copy, copy.upto)
@@ -79,6 +86,12 @@ class Shelf:
             return
         owner = _owner(copy)
         _put(self.journal, owner, changes)
+        if had := copy.had_of(changes.no_copies):
+            name, rows = f"d{copy.seq + 1}", self._had.setdefault(owner, deque())
+            self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(had)))
+            rows.append((copy.upto, name))
+            while len(rows) > 1 and rows[1][0] < copy.upto - HAD:
+                self.journal.drop(Table.HELD, (owner, rows.popleft()[1]))
         for name in _removed(copy, changes):
             self.journal.drop(Table.HELD, (owner, name))
 
@@ -93,7 +106,8 @@ class Shelf:
         """Drop all rows of a copy."""
         if self.journal is not None:
             owner = _owner(copy)
-            for name in ("log", *(name for name, _ in _added(copy.everything()))):
+            had = (name for _, name in self._had.pop(owner, ()))
+            for name in ("log", *had, *(name for name, _ in _added(copy.everything()))):
                 self.journal.drop(Table.HELD, (owner, name))
 
 
@@ -146,6 +160,9 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
     def of(letter: str, kind: Any) -> list[Any]:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
 
+    for name in sorted((name for name in rows if name.startswith("d")), key=lambda name: int(name[1:])):
+        for number, had in _decode(rows[name], type=list[tuple[int, Grouped]]):
+            copy.remember(number, had)
     copy.apply(
         Changes(
             of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),

@@ -20,14 +20,15 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import NamedTuple
 
 from saps.marks import hit
 from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.sessions import Append, Appended, Replaced
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.replicas.changes import Ownership, Snapshot, changes_of, snapshot, some, urgent
-from saps.storage.journal import Batch, Change
+from saps.overlay.sessions.replicas.changes import Owner, Snapshot, changes_of, snapshot, some, urgent
+from saps.storage.journal import Batch
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,14 @@ class _Holder:
         return self.acked >= self.whole_at > 0
 
 
+class _Commit(NamedTuple):
+    """A commit that waits for holders."""
+
+    done: Callable[[], None]
+    due: dict[str, tuple[int, int]]
+    """By holder: the stream and the number of the frame that must be acknowledged."""
+
+
 class Source:
     """The log of one broker's sessions (a `saps.storage.commits.Copier`)."""
 
@@ -75,28 +84,24 @@ class Source:
         self,
         port: Port,
         candidates: Callable[[], Iterable[BrokerRef]],
-        owned: Ownership,
+        owner: Owner,
         copies: int,
         wall: Callable[[], float],
     ) -> None:
-        """`candidates` returns the brokers that may hold copies.
+        """`candidates` returns the brokers that may hold copies, `owner` has the sessions.
 
         `copies` is the number of copies of each session, this broker's included. `wall` returns the time in seconds
         since the epoch."""
         self._port = port
         self._wall = wall
         self._candidates = candidates
-        self._owned = owned
+        self._owner = owner
         self._wanted = copies - 1
         self.refuse = False
         """Whether commits wait while no other broker has a copy (`session.minority`)."""
-        self.rows: Callable[[], Iterable[Iterable[Change]]] = tuple
-        """Returns the journal's rows of each lasting session, to be read in its turn."""
         self.shown: Callable[[], None] = _nothing
-        """Called before `rows` are read for a holder, even rows of no commit yet. If such a row is removed before a
+        """Called before rows are read for a holder, even rows of no commit yet. If such a row is removed before a
         commit has it, the next commit must report the removal."""
-        self.on_fenced: Callable[[], None] = lambda: None
-        """Called when a holder has refused the log, since it adopted the sessions."""
         self._log = 1
         self._commit = 0
         """Number of commits so far."""
@@ -104,17 +109,11 @@ class Source:
         self._holders: dict[str, _Holder] = {}
         self._barred: dict[str, float] = {}
         """Until when brokers that have refused a log are not asked to hold copies, by name."""
-        self._done: Callable[[], None] | None = None
-        """The callback of the commit that waits."""
-        self._due: dict[str, tuple[int, int]] = {}
-        """By holder: the stream and the number of the frame that the waiting commit needs acknowledged."""
+        self._waiting: _Commit | None = None
+        """The commit that waits for holders."""
         self._ticking = False
         self._used = False
         """Whether there has been anything to copy."""
-        self.frames = 0
-        """Number of frames sent with changes, snapshots included."""
-        self.waited = 0
-        """Number of commits that have waited for a holder."""
 
     # ---- commits
 
@@ -126,11 +125,11 @@ class Source:
     def append(self, batch: Batch, done: Callable[[], None]) -> None:
         """Send these changes to the holders. `done` runs when those in sync have them; at once if no acknowledgement
         depends on the changes, or no copy is wanted or possible."""
-        self._done = None
+        self._waiting = None
         if not self._holders:
             self.review()
         alone = self._used and not (self._holders or self.refuse)  # a later holder gets a snapshot
-        changes = None if alone or self._wanted <= 0 else changes_of(batch, self._owned)
+        changes = None if alone or self._wanted <= 0 else changes_of(batch, self._owner.owned)
         if changes is None or not some(changes):
             done()
             return
@@ -143,26 +142,24 @@ class Source:
         if not urgent(changes):
             done()
             return
-        self._due = {holder.ref.name: (holder.stream, holder.seq) for holder in self._holders.values()}
-        self._done = done
+        due = {holder.ref.name: (holder.stream, holder.seq) for holder in self._holders.values()}
+        self._waiting = _Commit(done, due)
         self._settle()
-        if self._done is not None:
-            self.waited += 1
-            self._watch()
+        self._watch()
 
     def _settle(self) -> None:
         """Complete the waiting commit if all holders in sync have it."""
-        if self._done is None:
+        if self._waiting is None:
             return
         synced = [holder for holder in self._holders.values() if holder.in_sync]
         for holder in synced:
-            stream, seq = self._due.get(holder.ref.name, (0, 0))
+            stream, seq = self._waiting.due.get(holder.ref.name, (0, 0))
             if stream == holder.stream and holder.acked < seq:
                 return
         if not synced and (self._holders or self.refuse):
             return
-        done, self._done = self._done, None
-        done()
+        commit, self._waiting = self._waiting, None
+        commit.done()
 
     # ---- the holders
 
@@ -199,7 +196,7 @@ class Source:
             best = min(found.values(), key=self._rank)
             del found[best.name]
             self._streams += 1
-            begun.append(_Holder(best, self._streams, snapshot(self.rows(), self._owned)))
+            begun.append(_Holder(best, self._streams, snapshot(self._owner.rows(), self._owner.owned)))
             self._holders[best.name] = begun[-1]
         for holder in begun:
             self._send(holder)
@@ -246,7 +243,6 @@ class Source:
             frame = holder.queue.popleft()
             frame.holders = self.holders
             holder.unacked.append(frame)
-            self.frames += 1
             self._port.send(holder.ref, frame)
         self._watch()
 
@@ -254,7 +250,7 @@ class Source:
         """Schedule `_tick` if an acknowledgement is missing, or a commit waits without any holder."""
         if self._ticking:
             return
-        if (self._done is not None and not self._holders) or any(each.unacked for each in self._holders.values()):
+        if (self._waiting is not None and not self._holders) or any(each.unacked for each in self._holders.values()):
             self._ticking = True
             self._port.after(REPEAT, self._tick)
 
@@ -287,7 +283,7 @@ class Source:
                 self._drop(each)
             self.review()
             self._port.after(FENCED, self.review)
-            self.on_fenced()
+            self._owner.fenced()
             return
         if frame.declined:
             self._barred[sender.name] = math.inf
@@ -304,7 +300,6 @@ class Source:
 
     def _drop(self, holder: _Holder) -> None:
         del self._holders[holder.ref.name]
-        self._due.pop(holder.ref.name, None)
         self._settle()
 
     def forget(self, broker: BrokerRef) -> None:
