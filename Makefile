@@ -21,7 +21,7 @@ JS_DONE := $(if $(wildcard $(JS)/package-lock.json),$(JS)/node_modules/.setup-js
 
 # Test processes, more than processors, as many tests wait; the tests of a module that starts processes are kept
 # together on one of them, and given out among the others (tests/conftest.py). BUSY: for tests of which few wait.
-WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 2 ? 6 : 4)))
+WORKERS ?= $(shell n=$$(nproc); echo $$((n < 2 ? 2 : n > 2 ? 6 : 5)))
 BUSY := $(shell echo $$(($$(nproc) + 1)))
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 ON_A_MESH = $(PYTEST) -n $(BUSY) --mesh 3 tests/frontend/mqtt

@@ -42,6 +42,9 @@ ROUNDS = 3
 HEIR = 0.1
 """Seconds between two claims of a CONNECT that waits for another broker to adopt its session."""
 
+TAKE_BACK = 5.0
+"""Seconds that an heir leaves a former owner that is alive to take its session back. Then it fetches what is there."""
+
 HEIRS_SHARE = 0.8
 """Share of a CONNECT's waiting time for which it waits for an heir. Afterwards it takes an older session."""
 
@@ -79,8 +82,8 @@ class Sessions:
         """The stamps of the leases here, by client."""
         self.claimings: dict[str, Claiming] = {}
         self.doubts = Doubts(port, stall, self)
-        self._returned: dict[tuple[str, BrokerRef], None] = {}
-        """Sessions (client, former owner) adopted here from live brokers. Each owner has been told once."""
+        self._returned: dict[tuple[str, BrokerRef], float] = {}
+        """When the former owners of sessions adopted here, if alive, were told so: (client, owner)."""
         self._untold = Untold(port)
         self._copied = copies > 1
         self.copied: CopiesHere
@@ -388,12 +391,21 @@ class Sessions:
         else:
             self.doubts.discard(client)
             for lease in others:
-                if lease.stamp and lease.stamp + 1 == mine and (client, lease.broker) not in self._returned:
-                    self._returned[client, lease.broker] = None  # the former owner is alive: it may take it back
-                    self._port.send(lease.broker, Offer(client))
+                former, now = (client, lease.broker), self._port.now
+                told = self._returned.get(former, now)
+                if lease.stamp and lease.stamp + 1 == mine and now - told < TAKE_BACK:
+                    if former not in self._returned:  # the former owner is alive: it may take it back
+                        self._returned[former] = now
+                        self._port.send(lease.broker, Offer(client))
+                        self._port.after(TAKE_BACK, lambda: self._if_here(client))
                 else:
-                    self._returned.pop((client, lease.broker), None)
+                    self._returned.pop(former, None)
                     self.migrations.offered(lease.broker, client)
+
+    def _if_here(self, client: str) -> None:
+        """Report a session to the holders again, if it is still here."""
+        if client in self.leases and has_session(self.host, client):
+            self.sync_one(client)
 
     def _give_up(self, claiming: Claiming, again: bool) -> None:
         """End a claim that has taken `timeout` seconds: the client is to try `again`, or is served without its former

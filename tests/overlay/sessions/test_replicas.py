@@ -15,6 +15,7 @@ from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
+from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
 from saps.overlay.missed.heirs import UNNOTICED
@@ -893,6 +894,27 @@ def test_the_record_draws_the_table_that_is_in_force() -> None:
 def test_a_broker_that_was_never_lost_gets_a_publication_after_the_session_has_left_it() -> None:
     """To the session's new broker the publisher's was lost. The publication was acknowledged, and never came."""
     beside_a_cut(3291, disks=True)
+
+
+def test_a_slow_owner_has_time_to_take_its_session_back_after_a_cut() -> None:
+    """The heir asked the directory twice meanwhile, took the session for itself, and the client lost its connection
+    (`make jepsen`)."""
+    mesh = Replicated(1)
+    one, two, three = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    mesh.run(2)
+    mesh.partition([one.name])
+    mesh.run(5)
+    heir = next(broker for broker in (two, three) if broker.name in mesh.sessions("c"))
+    mesh.heal()
+    sessions = heir.node.sessions
+    mesh.run_until(lambda: bool(sessions._returned))
+    older = SessionLease("c", one.ref, sessions.leases["c"] - 1, True)
+    heir.act(lambda: sessions._synced("c", [older]))  # the directory answers another report
+    mesh.run(10)
+    nomad.hear()
+    assert mesh.sessions("c") == [one.name]
+    assert (nomad.ended, nomad.present) == ([], [False])
 
 
 def test_two_branches_of_a_session_beyond_a_cut_do_not_use_the_same_packet_identifiers() -> None:

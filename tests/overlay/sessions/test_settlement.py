@@ -77,11 +77,17 @@ def test_a_broker_that_stood_still_gets_all_in_order(seed: int) -> None:
     freezes(seed)
 
 
-@pytest.mark.parametrize("seed", kept(4, 15, 18, quick=2))
+@pytest.mark.parametrize("seed", kept(4, 15, 18, quick=1))
 def test_an_overload_locks_no_client_out(seed: int) -> None:
     """4, 18: several heirs of a session had claims with the same stamp, and waited for each other for ever. 15: a claim
     that was repeated got several answers, and began as many migrations (`make chaos` beside other programs)."""
     overload(seed)
+
+
+@marks.expect("session stays that was leaving")
+def test_a_client_that_comes_back_while_its_session_is_leaving_is_served() -> None:
+    """It had a connection to what went to another broker, and got nothing more."""
+    restarts(7)
 
 
 @marks.expect("question for a session that is adopted here")
