@@ -27,10 +27,10 @@ from saps.frontend.mqtt.connection.connection import Connection  # noqa: E402
 from saps.frontend.mqtt.connection.held import HeldOutput  # noqa: E402
 from saps.frontend.mqtt.frontend import Frontend  # noqa: E402
 from saps.frontend.mqtt.limits import Limits  # noqa: E402
-from saps.local.hub import Hub  # noqa: E402
 from saps.mesh import Local  # noqa: E402
 from saps.overlay.frames.base import Frame  # noqa: E402
 from saps.overlay.ring.keys import BrokerRef  # noqa: E402
+from saps.routing.hub import Hub  # noqa: E402
 from saps.simulator import SimBroker, Simulation  # noqa: E402
 from saps.storage.commits import Commits  # noqa: E402
 from saps.storage.driver.mesh import HeldFrames  # noqa: E402

@@ -20,7 +20,7 @@ from saps.frontend.mqtt.codec.packets import Connect, Publish, Subscribe, Subscr
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 
 V311 = 4
 PAYLOAD = bytes(64)

@@ -32,7 +32,7 @@ from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.connection.output import NOWHERE
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 
 GOAL = 200.0
 """Microseconds of a login that is known."""

@@ -1,6 +1,6 @@
 """Time to find a topic's subscribers against the number of subscriptions: ``python -m benchmarks.matching --help``.
 
-The index is the broker's own (`saps.local.subscriptions`), in this process, without the hub's cache of answers: each
+The index is the broker's own (`saps.routing.subscriptions`), in this process, without the hub's cache of answers: each
 figure is what the first message of a topic costs. The loads are made so that every topic has the same number of
 subscribers whatever the number of subscriptions is; so if the time grows, it is the index's doing or the processor
 caches'.
@@ -32,9 +32,9 @@ from benchmarks.machine import this_machine
 from benchmarks.probes import resident_bytes
 from benchmarks.section import PAGE, update_page
 from saps.agents.user import SubscriberAgent
-from saps.local.hub import Hub
-from saps.local.subscriptions import SubscriptionIndex
 from saps.messages import Subscription
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import SubscriptionIndex
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 """Numbers of subscriptions."""

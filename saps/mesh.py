@@ -1,7 +1,7 @@
 """The interfaces between a broker's local half (frontend and hub) and the mesh of brokers.
 
 The protocols keep the two apart: a frontend knows nothing of the overlay, and the overlay nothing of MQTT.
-`saps.overlay` implements `Mesh` and `Sessions`, `saps.local.hub` implements `Local`, and the frontend `SessionHost`.
+`saps.overlay` implements `Mesh` and `Sessions`, `saps.routing.hub` implements `Local`, and the frontend `SessionHost`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
 
-from saps.local.batch import Batch
 from saps.messages import NOBODY, Message, Properties, Reached
+from saps.routing.batch import Batch
 from saps.storage.journal import Change
 from saps.storage.saved import SavedMessage, SavedSession
 

@@ -45,7 +45,7 @@ COMPILED = tuple(
         "frontend/mqtt/driver": ("tcp_client",),
         "frontend/mqtt/session": ("durable", "journaled", "message_queue", "replay", "session", "sessions", "window"),
         "frontend/upstream": ("exporter",),
-        "local": ("batch", "groups", "hub", "reserved", "routes", "subscriptions"),
+        "routing": ("batch", "groups", "hub", "reserved", "routes", "subscriptions"),
         "storage": ("commits", "journal"),
         "overlay": ("mesh", "node_port"),
         "overlay/delivery": (
@@ -65,7 +65,7 @@ COMPILED = tuple(
 )
 """What every publication passes. Nothing that is not compiled may have subclasses of these."""
 READ = (
-    *(f"saps/{name}.py" for name in ("mesh", "messages", "local/priority", "local/retained_messages")),
+    *(f"saps/{name}.py" for name in ("mesh", "messages", "routing/priority", "routing/retained_messages")),
     *(
         f"saps/frontend/mqtt/{name}.py"
         for name in ("counts", "limits", "codec/packets", "codec/reasons", "driver/traffic")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saps.local.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay.frames.delivery import Part, Publish
+from saps.routing.batch import Batch
 
 
 def batch_of(messages: Sequence[Message]) -> Batch:

@@ -36,7 +36,7 @@ ASSERTED: dict[str, int] = {
     "saps.frontend.mqtt.connection.connection": 1,
     "saps.frontend.mqtt.driver.tcp_client": 4,
     "saps.frontend.mqtt.session.message_queue": 1,
-    "saps.local.batch": 1,
+    "saps.routing.batch": 1,
     "saps.ofm.controller.admission": 4,
     "saps.ofm.controller.driver.service": 1,
     "saps.ofm.controller.driver.standby_service": 1,

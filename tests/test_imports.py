@@ -42,7 +42,7 @@ NOT_PURE = {
 }  # fmt: skip
 """What no pure module may import: I/O, clocks, chance, processes, and the libraries that bring them."""
 
-APART = [("saps.overlay", "saps.frontend"), ("saps.frontend", "saps.overlay"), ("saps.local.hub", "saps.overlay")]
+APART = [("saps.overlay", "saps.frontend"), ("saps.frontend", "saps.overlay"), ("saps.routing.hub", "saps.overlay")]
 """(package, package it must not import)."""
 
 
@@ -159,9 +159,9 @@ def test_every_package_that_is_named_is_there() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "fault"),
     [
-        ("saps.local.hub", "import asyncio", "saps.local.hub:1 (pure) imports asyncio"),
-        ("saps.local.hub", "def f():\n    from time import monotonic", "saps.local.hub:2 (pure) imports time"),
-        ("saps.local.hub", "import os.path", "saps.local.hub:1 (pure) imports os.path"),
+        ("saps.routing.hub", "import asyncio", "saps.routing.hub:1 (pure) imports asyncio"),
+        ("saps.routing.hub", "def f():\n    from time import monotonic", "saps.routing.hub:2 (pure) imports time"),
+        ("saps.routing.hub", "import os.path", "saps.routing.hub:1 (pure) imports os.path"),
         (
             "saps.overlay.ring.keys",
             "import random\nrandom.random()",
@@ -172,7 +172,7 @@ def test_every_package_that_is_named_is_there() -> None:
             "from random import choice",
             "saps.overlay.ring.keys:1 (pure) imports random.choice",
         ),
-        ("saps.local.hub", "from saps import cli", "saps.local.hub:1 (pure) imports saps.cli (program)"),
+        ("saps.routing.hub", "from saps import cli", "saps.routing.hub:1 (pure) imports saps.cli (program)"),
         ("saps.overlay.ring.keys", "from ... import cli", "saps.overlay.ring.keys:1 (pure) imports saps.cli (program)"),
         (
             "saps.overlay.keys",
@@ -195,7 +195,7 @@ def test_a_wrong_import_is_found(module: str, source: str, fault: str) -> None:
     ],
 )
 def test_a_right_import_is_not(source: str) -> None:
-    assert faults("saps.local.hub", source, set(modules()), is_package=False) == []
+    assert faults("saps.routing.hub", source, set(modules()), is_package=False) == []
 
 
 LARGEST_CIRCLE = 3

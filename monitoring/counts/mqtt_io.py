@@ -20,7 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from monitoring.counts.sources import Access, Found
-from saps.local.reserved import COUNTS
+from saps.routing.reserved import COUNTS
 
 FILTER = f"$share/saps-monitor/{COUNTS}"
 EXPIRY = 86_400

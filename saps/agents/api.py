@@ -111,7 +111,7 @@ class AgentRegistry:
         self._answered: OrderedDict[tuple[BrokerRef, int], list[Answer]] = OrderedDict()
 
     def bind(self, caller: Caller, users: Mapping[str, object] | None = None) -> None:
-        """Connect the registry to the overlay. `users` are the user agents by name (`saps.local.hub.Hub.agents`)."""
+        """Connect the registry to the overlay. `users` are the user agents by name (`saps.routing.hub.Hub.agents`)."""
         self._caller = caller
         self._users = {} if users is None else users
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from saps.agents.api import remote
-from saps.local.batch import Batch
-from saps.local.subscriptions import Subscriber, Takes, Target
 from saps.messages import Message, Reached, Subscription
+from saps.routing.batch import Batch
+from saps.routing.subscriptions import Subscriber, Takes, Target
 
 if TYPE_CHECKING:
-    from saps.local.hub import Hub
+    from saps.routing.hub import Hub
 
 
 Action = Literal["publish", "subscribe"]

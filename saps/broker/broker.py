@@ -27,13 +27,13 @@ from saps.frontend.mqtt.driver.access_files import AccessError
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.identity.plain import sealed
 from saps.links import Links
-from saps.local.hub import Hub
 from saps.overlay.delivery.express import by_express
 from saps.overlay.node import OverlayNode
 from saps.overlay.node_port import Driver
 from saps.overlay.rendezvous.domains import Domains
 from saps.overlay.ring.keys import BrokerRef
 from saps.policy.files_io import PolicyFiles
+from saps.routing.hub import Hub
 from saps.runtime import process
 from saps.runtime.compiled import Modules, modules
 from saps.runtime.drain_signals import DRAINING

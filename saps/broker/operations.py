@@ -13,7 +13,6 @@ from saps.broker.bans import LiveBans
 from saps.config import SettingError
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.client_connection import ClientConnection
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.operations.audit import AUDIT, SIGNAL, Audit, Entry
 from saps.operations.audit_io import AuditFile
@@ -21,6 +20,7 @@ from saps.operations.bans import BANS
 from saps.operations.clients import CLIENTS, ClientsAgent
 from saps.operations.following import FOLLOW, Following
 from saps.operations.retained import RETAINED, RetainedAgent
+from saps.routing.batch import Batch
 
 if TYPE_CHECKING:
     from saps.broker.parts import Parts

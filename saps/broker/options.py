@@ -13,13 +13,13 @@ from saps.broker.storage import Testimony, keep_missed, open_store
 from saps.config import BrokerSettings, SettingError
 from saps.frontend.web.mesh.status import STATUS, StatusAgent
 from saps.identity.plain import say_plain
-from saps.local.batch import Batch
-from saps.local.priority import Priorities
-from saps.local.reserved import COUNTS
 from saps.messages import Message
 from saps.overlay.node import OverlayNode
 from saps.policy.files_io import PolicyFiles
 from saps.policy.model import Policy
+from saps.routing.batch import Batch
+from saps.routing.priority import Priorities
+from saps.routing.reserved import COUNTS
 from saps.storage.driver.mesh import restore_retained
 from saps.storage.driver.store import Store
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from saps.frontend.upstream.bridge_io import Upstream
     from saps.identity.live import LinkIdentity
     from saps.links import Links
-    from saps.local.hub import Hub
     from saps.overlay.ring.keys import BrokerRef
     from saps.policy.files_io import PolicyFiles
+    from saps.routing.hub import Hub
     from saps.storage.driver.store import Store
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from saps.config.knobs import knob
-from saps.local.priority import Priorities
+from saps.routing.priority import Priorities
 from saps.topics import filter_fault
 
 

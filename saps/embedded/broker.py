@@ -19,8 +19,8 @@ from saps.config.sources_io import load, read_file
 from saps.embedded.inbox import Inbox
 from saps.embedded.messages import ClosedError, Messages
 from saps.frontend.mqtt.driver.login_function import Authenticate
-from saps.local.reserved import is_reserved
 from saps.messages import Message, Properties, Reached, Subscription
+from saps.routing.reserved import is_reserved
 from saps.topics import subscription_fault, topic_fault
 
 ANY_PORT = "127.0.0.1:0"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Properties, Subscription
+from saps.routing.batch import Batch
+from saps.routing.subscriptions import Takes, Target
 from saps.topics import shared
 
 if TYPE_CHECKING:
-    from saps.local.hub import Hub
+    from saps.routing.hub import Hub
 
 
 class Inbox(SubscriberAgent):

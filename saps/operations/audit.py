@@ -10,7 +10,7 @@ import msgspec
 
 from saps.agents.api import repeatable
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.local.token_bucket import Buckets
+from saps.routing.token_bucket import Buckets
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.client_connection import ClientConnection

@@ -29,18 +29,18 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import MqttError, Reason
 from saps.frontend.mqtt.codec.wire import fixed_header
-from saps.local.token_bucket import TokenBucket
 from saps.operations.clients import Subscribes, permitted
 from saps.operations.values import shown
+from saps.routing.token_bucket import TokenBucket
 from saps.topics import filter_fault
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
     from saps.frontend.mqtt.connection.client_connection import ClientConnection
     from saps.frontend.mqtt.frontend import Frontend
-    from saps.local.batch import Batch
-    from saps.local.routes import Route
-    from saps.local.tracer import Trace, Tracer
+    from saps.routing.batch import Batch
+    from saps.routing.routes import Route
+    from saps.routing.tracer import Trace, Tracer
 
 FOLLOW = "follow"
 """Name of the agent at each broker; it needs no key in the overlay."""
@@ -225,12 +225,12 @@ class Following:
     def published(
         self, batch: Batch, routes: Sequence[Route], sender: SubscriberAgent | None
     ) -> tuple[Batch, Trace | None]:
-        """Note a batch published at this broker (`saps.local.tracer.Tracer`)."""
+        """Note a batch published at this broker (`saps.routing.tracer.Tracer`)."""
         self._messages(batch, routes, "published", "" if sender is None else sender.client_id)
         return (batch, None) if self._inner is None else self._inner.published(batch, routes, sender)
 
     def arrived(self, batch: Batch, routes: Sequence[Route]) -> Trace | None:
-        """Note a batch that has come from another broker (`saps.local.tracer.Tracer`)."""
+        """Note a batch that has come from another broker (`saps.routing.tracer.Tracer`)."""
         self._messages(batch, routes, "arrived", "")
         return None if self._inner is None else self._inner.arrived(batch, routes)
 

@@ -33,7 +33,7 @@ Taken = Callable[[bool], None]
 
 
 class Members(Protocol):
-    """The members of groups at this broker (`saps.local.hub.Hub`)."""
+    """The members of groups at this broker (`saps.routing.hub.Hub`)."""
 
     def take(self, topic_filter: str, message: Message, forced: bool, settled: Callable[[], None]) -> bool:
         """Give the message to one member of the group. Returns False if none takes it. With `forced`, a member that is

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saps.local.batch import Batch
 from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import Message, Properties
 from saps.overlay.delivery.delivery import Delivery
@@ -14,6 +13,7 @@ from saps.overlay.rendezvous.streams import Phase
 from saps.overlay.retained.publisher import RetainedPublisher
 from saps.overlay.wills import Wills
 from saps.policy.model import Policy
+from saps.routing.batch import Batch
 
 
 class OverlayMesh:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from saps.local.batch import Batch
 from saps.mesh import Done, Local
 from saps.overlay.agent_calls import AgentCalls, Run
 from saps.overlay.delivery.delivery import Delivery
@@ -46,6 +45,7 @@ from saps.overlay.sessions.replicas.holders import CONFIRM, Replicas
 from saps.overlay.sessions.replicas.source import Source
 from saps.overlay.sessions.sessions import Sessions
 from saps.overlay.wills import LOOK, Wills
+from saps.routing.batch import Batch
 
 CLOSE_IDLE_EVERY = 5.0
 

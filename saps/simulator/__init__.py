@@ -17,7 +17,6 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from saps.agents.api import AgentRegistry
-from saps.local.batch import Batch
 from saps.mesh import Done, Local
 from saps.messages import Message, Reached
 from saps.overlay.frames.base import Frame
@@ -27,6 +26,7 @@ from saps.overlay.node import OverlayNode
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.overlay.ring.routing import State
+from saps.routing.batch import Batch
 from saps.simulator.network import Link, Network, Wires
 from saps.simulator.ring import Ring
 

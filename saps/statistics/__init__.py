@@ -54,7 +54,7 @@ class Row(NamedTuple):
     brokers: int
     """Other brokers that a publication from here reaches."""
     priority: int
-    """Priority of the topic, 1 to 7; 0 for none (`saps.local.priority`)."""
+    """Priority of the topic, 1 to 7; 0 for none (`saps.routing.priority`)."""
     copies: int
     """Copies sent by ALM to brokers in other clusters, of own publications and of those forwarded."""
     by_tree: int

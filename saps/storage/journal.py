@@ -11,9 +11,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Protocol
 
-from saps.local.batch import UNNUMBERED, Origin
-from saps.local.batch import Batch as Single
 from saps.marks import hit
+from saps.routing.batch import UNNUMBERED, Origin
+from saps.routing.batch import Batch as Single
 
 Row = tuple[Any, ...]
 Batch = dict["Table", dict[Any, Row | None]]

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from saps.local.batch import Origin
 from saps.messages import Message, Subscription
+from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.journal import Batch, Row, Table
 

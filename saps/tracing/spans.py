@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from saps.local.subscriptions import Target
 from saps.messages import Message, Reached
+from saps.routing.subscriptions import Target
 from saps.tracing.context import Context, Sampler
 
 if TYPE_CHECKING:

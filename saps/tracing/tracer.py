@@ -1,6 +1,6 @@
 """Traces a share of the publications through one broker: those published here, and those from other brokers.
 
-The hub (`saps.local.tracer.Tracer`) and the data path (`saps.overlay.delivery.multicast.FrameTracer`) each call the
+The hub (`saps.routing.tracer.Tracer`) and the data path (`saps.overlay.delivery.multicast.FrameTracer`) each call the
 tracer at one point, with whole batches. A sampled publication gets a trace context in its properties.
 """
 
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from saps.local.batch import Batch
-from saps.local.subscriptions import Target
 from saps.mesh import Done
 from saps.messages import Message, Properties, Reached
 from saps.overlay.delivery.publications import properties_of
+from saps.routing.batch import Batch
+from saps.routing.subscriptions import Target
 from saps.tracing.context import Context, carried, carrying, given
 from saps.tracing.spans import Entry, Hop, Span, Traces, confirmed, handed
 
 if TYPE_CHECKING:
     from saps.agents.user import SubscriberAgent
-    from saps.local.routes import Route
     from saps.overlay.frames.delivery import Publish
+    from saps.routing.routes import Route
 
 
 class Tracer:
-    """A `saps.local.tracer.Tracer` and a `saps.overlay.delivery.multicast.FrameTracer`."""
+    """A `saps.routing.tracer.Tracer` and a `saps.overlay.delivery.multicast.FrameTracer`."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces

@@ -17,10 +17,10 @@ from saps.broker.broker import Broker
 from saps.cli.look.audit import audit_table
 from saps.cli.look.follow import shown
 from saps.config.sources_io import load
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.operations.audit import Entry
 from saps.operations.following import Event
+from saps.routing.batch import Batch
 from tests.cli.test_terminal import ANY, TIMEOUT, answer, refusal, saps, web
 
 

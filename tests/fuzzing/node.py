@@ -16,13 +16,13 @@ from research.simulated_ofm import OfmNetwork, SimulatedController
 from saps.agents.switchover import Mode, Modes
 from saps.frontend.mqtt.codec.packets import Will
 from saps.frontend.mqtt.limits import Limits
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import AgentCall, Broadcast
 from saps.overlay.frames.framing import FrameReader, WireError, hello
 from saps.overlay.ring.keys import BrokerRef, broker_key
 from saps.overlay.validation.senders import check_sender
+from saps.routing.batch import Batch
 from saps.simulator import SimBroker
 from tests.fuzzing.frames import FOE, ORDER, encoded, frame_of
 from tests.fuzzing.supply import Builder, Supply

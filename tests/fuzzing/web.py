@@ -9,7 +9,7 @@ import msgspec
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.web.clients.messages import Op
 from saps.frontend.web.frontend import add_document, add_topics, web_server
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from tests.fuzzing.http import Visit, request
 from tests.fuzzing.mqtt import LIMITS, check_frontend
 from tests.fuzzing.pipes import play, settle

@@ -13,7 +13,6 @@ import pytest
 from saps.agents.user import SubscriberAgent
 from saps.broker.broker import Broker
 from saps.config import Address
-from saps.local.batch import Batch
 from saps.messages import Message, Subscription
 from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.calls import Announce, Announced, Collect, Locate
@@ -22,6 +21,7 @@ from saps.overlay.frames.ring import Check, Find, Found, Insert, Inserted
 from saps.overlay.node import OverlayNode
 from saps.overlay.ring.keys import BrokerRef, Key, KeyOrder, Ref, broker_key, filter_key, publishers
 from saps.overlay.validation.senders import check_sender
+from saps.routing.batch import Batch
 from tests.batches import frame as publication
 from tests.identity.authorities import Town
 from tests.identity.sealed import Clock, identity

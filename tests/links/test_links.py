@@ -19,7 +19,6 @@ from saps.agents.user import SubscriberAgent
 from saps.links import GUEST, HIGH_WATER, LinkError, Links, dialling, inbound
 from saps.links.outbound import Outbound
 from saps.links.user import Answer, Nobody
-from saps.local.batch import Batch
 from saps.messages import Message, Subscription
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Broadcast, Unsettled
@@ -28,6 +27,7 @@ from saps.overlay.frames.framing import MAX_FRAME, VERSION, FrameReader, Hello, 
 from saps.overlay.frames.ring import Found, Ping, Pong
 from saps.overlay.frames.versions import SINCE, unanswered
 from saps.overlay.ring.keys import BrokerRef, broker_key
+from saps.routing.batch import Batch
 from tests.batches import frame as publication
 from tests.network.meshes import data_messages, mesh
 

@@ -26,7 +26,7 @@ from monitoring.decisions.table import Judged, decide
 from monitoring.decisions.tables_io import Tables, lake_of
 from monitoring.files import folder_of, shown
 from monitoring.selection.network import Network
-from saps.local.reserved import COUNTS
+from saps.routing.reserved import COUNTS
 from saps.statistics import Row
 from saps.statistics.files_io import encoded, file_of
 

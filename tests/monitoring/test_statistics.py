@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.publish_cut import Cutter
-from saps.local.batch import Batch
-from saps.local.hub import Hub
 from saps.messages import Message, Subscription
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 from saps.statistics import LATENCY_BOUNDS, REST, Statistics, TopicCount, publishers
 from tests.batches import batch_of
 

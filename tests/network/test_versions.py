@@ -13,7 +13,6 @@ from saps.agents.user import SubscriberAgent
 from saps.broker.broker import Broker
 from saps.config import Address, BrokerSettings
 from saps.config.links import LinkSettings
-from saps.local.batch import Batch
 from saps.messages import Message, Subscription
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Baseline, Broadcast, Gathered, Outstanding, Roster
@@ -22,6 +21,7 @@ from saps.overlay.frames.framing import LOWEST_VERSION, VERSION, FrameReader, he
 from saps.overlay.frames.ring import Ping, Pong
 from saps.overlay.frames.versions import SINCE
 from saps.overlay.ring.keys import BrokerRef, broker_key
+from saps.routing.batch import Batch
 from tests.links.test_links import ORDER, TIMEOUT, address, ends, silent
 from tests.network.meshes import settings
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.hub import Hub
-from saps.local.subscriptions import Target
 from saps.mesh import Done, Local
 from saps.messages import Message, Subscription, stamp_of
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import Target
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches
 

@@ -9,11 +9,11 @@ import msgspec
 from saps.frontend.mqtt.connection.held import HeldOutput
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.restore import restore
-from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.kinds import AnyFrame
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Origin
 from saps.simulator import SimBroker
 from saps.storage.commits import Commits
 from saps.storage.driver.mesh import COPIED, HeldFrames

@@ -26,9 +26,9 @@ from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.migration import SessionMigration
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.sessions.migration.transfer import Stage
+from saps.routing.batch import Batch
 from saps.simulator import SimBroker
 from tests.frontend.mqtt.bench import Client, pubcomp, pubrec
 from tests.overlay.hubs import Hubs

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from saps.local.batch import Batch
 from saps.messages import Message, Reached
+from saps.routing.batch import Batch
 from saps.simulator import SimBroker, Simulation
 from saps.topics import matches
 from tests.batches import batch_of

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.hub import Hub
-from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Reached, Subscription
 from saps.overlay.ring.keys import filter_key
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import Takes, Target
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules
 from tests.overlay.hubs import Hubs

@@ -93,7 +93,7 @@ def compiled(sources: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runs(folder: Path, **given: str) -> str:
     """What the SAPS in a folder says of its modules, and where it has its hub from."""
-    imports = "from saps.local import hub; from saps.runtime import compiled"
+    imports = "from saps.routing import hub; from saps.runtime import compiled"
     program = f"{imports}; print(compiled.modules, hub.__file__.endswith('.py'))"
     return python("-c", program, folder=folder, given=given).strip()
 
@@ -107,7 +107,7 @@ def test_a_wheel_is_pure_where_nobody_asks_for_more(sources: Path, tmp_path: Pat
 
 def test_without_a_compiler_it_is_said_what_to_install(sources: Path, tmp_path: Path) -> None:
     script = sources / "scripts" / "compile_hot.py"
-    changed = sources / "saps" / "local" / "hub.py"
+    changed = sources / "saps" / "routing" / "hub.py"
     before = changed.read_text()
     changed.write_text(before + "\n")
     try:
@@ -137,7 +137,7 @@ def test_they_pass_the_tests_of_their_sources(compiled: Path, chosen: dict[str, 
 
 
 def test_a_source_that_was_changed_runs_as_it_is(compiled: Path) -> None:
-    source = compiled / "saps" / "local" / "batch.py"
+    source = compiled / "saps" / "routing" / "batch.py"
     before = source.read_text()
     try:
         source.write_text(before + "\n")

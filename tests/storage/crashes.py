@@ -12,7 +12,7 @@ from saps.frontend.mqtt.connection.held import HeldOutput, reason_of
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.restore import restore
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from saps.storage.commits import Commits
 from saps.storage.driver.database import Database
 from saps.storage.error import StorageFault

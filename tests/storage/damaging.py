@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from random import Random
 
-from saps.local.batch import Batch as Single
 from saps.messages import Message, Subscription
 from saps.overlay.frames.calls import Record
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch as Single
 from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Stored, Table
 from saps.storage.saved import Saved, SavedForm

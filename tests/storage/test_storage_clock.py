@@ -9,8 +9,8 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from saps.local.batch import Batch as Single
 from saps.messages import Message
+from saps.routing.batch import Batch as Single
 from saps.storage.driver import clock
 from saps.storage.driver.clock import LONG, Moment, jump
 from saps.storage.driver.database import Database

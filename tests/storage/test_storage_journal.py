@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.session.durable import Incarnation
-from saps.local.batch import Batch as Single
-from saps.local.batch import Origin
 from saps.messages import Message, Properties, Subscription
+from saps.routing.batch import Batch as Single
+from saps.routing.batch import Origin
 from saps.storage.damage import StorageError
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import StorageFile

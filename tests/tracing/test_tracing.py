@@ -18,9 +18,9 @@ from paho.mqtt.properties import Properties as Paho
 
 import saps
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.hub import Hub
 from saps.messages import Message, Properties, Subscription
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 from saps.tracing.context import Context, Sampler, carried, carrying
 from saps.tracing.spans import Traces, Value
 from saps.tracing.tracer import Tracer

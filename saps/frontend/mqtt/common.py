@@ -11,7 +11,7 @@ from saps.frontend.mqtt.connection.output import Turn
 from saps.frontend.mqtt.counts import Counts
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.timers import Timers
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from saps.storage.journal import Journal
 
 if TYPE_CHECKING:

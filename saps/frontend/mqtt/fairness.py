@@ -11,7 +11,7 @@ from saps.frontend.mqtt.common import Common
 from saps.frontend.mqtt.connection.client_connection import ClientConnection
 from saps.frontend.mqtt.orders import Orders
 from saps.frontend.mqtt.session.sessions import Sessions
-from saps.local.token_bucket import Buckets, TokenBucket
+from saps.routing.token_bucket import Buckets, TokenBucket
 
 LINES, LINES_AT_ONCE = 0.2, 10.0
 """Rate (lines a second) and size of each address's token bucket for log lines. Further lines are only counted."""

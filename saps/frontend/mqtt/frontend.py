@@ -12,8 +12,8 @@ from saps.frontend.mqtt.fairness import Fairness
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.orders import Orders
 from saps.frontend.mqtt.session.sessions import Sessions
-from saps.local.batch import Batch
-from saps.local.hub import Hub
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 
 
 class Status(Protocol):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.load import LoadAverage
 from saps.frontend.mqtt.totals import Totals, totals
-from saps.local.batch import Batch
 from saps.messages import Message
+from saps.routing.batch import Batch
 from saps.topics import matches
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from saps.frontend.upstream.bridge import Bridge, Refusal
 from saps.frontend.upstream.exporter import Exporter
 from saps.frontend.upstream.link_io import Access, Link
 from saps.frontend.upstream.outbox import Item, Outbox
-from saps.local.batch import Batch
-from saps.local.hub import Hub
 from saps.messages import Message, Subscription
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 
 if TYPE_CHECKING:
     from saps.config.settings import UpstreamSettings

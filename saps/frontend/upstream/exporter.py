@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.hub import Hub
-from saps.local.subscriptions import Target
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import Target
 
 
 class Exporter(SubscriberAgent):

@@ -11,13 +11,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from saps.local.batch import MOST
 from saps.messages import Properties
 from saps.overlay.delivery.ofm_members import Tree
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.contents import publish_unsound, topic_unsound
 from saps.overlay.validation.ranges import Number
+from saps.routing.batch import MOST
 
 VERSION = 2
 """Version of the format. Datagrams of other versions are dropped."""

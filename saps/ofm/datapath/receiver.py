@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from saps.local.batch import MOST
 from saps.ofm.datapath.congestion import FEEDBACK
 from saps.ofm.datapath.datagram import PROBE, Datagram, parse
 from saps.ofm.datapath.flights import LONGEST
@@ -22,6 +21,7 @@ from saps.overlay.delivery.order import DOUBTED, Inbox
 from saps.overlay.frames.delivery import OfmAck
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import MOST
 
 
 class Receiver:

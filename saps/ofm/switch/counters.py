@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from saps.local.token_bucket import TokenBucket
 from saps.ofm.flows.tables import Meter
 from saps.ofm.switch.packets import Packet
+from saps.routing.token_bucket import TokenBucket
 
 
 @dataclass(slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.local.batch import Batch
 from saps.mesh import Done, Local
 from saps.messages import Message
 from saps.overlay.delivery.broadcast import Broadcaster
@@ -18,6 +17,7 @@ from saps.overlay.port import Bodies, Handlers
 from saps.overlay.rendezvous.rendezvous import Rendezvous
 from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch
 from saps.topics import matches
 
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
-from saps.local.batch import Batch
 from saps.mesh import Done
 from saps.messages import NOBODY, Message, Reached
 from saps.overlay.delivery.acknowledgements import Acknowledgements
@@ -33,6 +32,7 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.streams import Phase, Stream, Way
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import MOST_COUNTED
+from saps.routing.batch import Batch
 from saps.statistics import Statistics
 
 ABROAD = 1024

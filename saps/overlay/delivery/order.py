@@ -15,13 +15,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.numbers import Numbers
 from saps.overlay.delivery.publications import batch_of, prevs_of
 from saps.overlay.frames.delivery import Nack, Publish
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch
 
 ASK_AFTER = 0.1
 """Seconds that a publication is held before the origin is asked for its predecessor, and between two requests."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from saps.local.batch import MOST, Batch
 from saps.overlay.delivery.pending import Pending
 from saps.overlay.delivery.publications import give
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import MOST, Batch
 
 MOST_BYTES = 1 << 17
 """Payload bytes above which nothing joins a frame, because a receiver starts on a frame only when it is complete."""

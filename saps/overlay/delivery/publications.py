@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import lt
 
-from saps.local.batch import MOST, Batch
 from saps.messages import Properties
 from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import MOST, Batch
 
 
 def fault(frame: Publish) -> str | None:

@@ -7,10 +7,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import Delay, Moment, Number, Quality, Stamp
+from saps.routing.batch import Origin
 
 LONG_AGO = 1e8
 """Seconds that stand for a time before all that counts."""

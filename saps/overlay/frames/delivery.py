@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from saps.local.batch import MOST
 from saps.messages import Properties
 from saps.overlay.frames.base import LARGEST_SLICE, MOST_ANNOUNCED, Frame
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import Count, Delay, Given, Meant, Number, Quality, Seconds
+from saps.routing.batch import MOST
 
 
 class DefineBroker(Frame, tag=18):

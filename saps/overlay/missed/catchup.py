@@ -24,7 +24,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 
-from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
@@ -43,6 +42,7 @@ from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.routing.batch import Batch
 from saps.topics import matches
 
 logger = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from enum import Enum
 from itertools import compress
 from typing import NamedTuple
 
-from saps.local.subscriptions import FilterNode
 from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.missed.published import Published
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.subscriptions import FilterNode
 from saps.topics import shared
 
 NEAR = 5.0

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from saps.local.batch import Batch
 from saps.marks import hit
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.delivery.publications import batch_of, select
@@ -17,6 +16,7 @@ from saps.overlay.missed.flight import MOST
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef, Key
+from saps.routing.batch import Batch
 
 if TYPE_CHECKING:
     from saps.overlay.sessions.heritage import Heritage, Legacy

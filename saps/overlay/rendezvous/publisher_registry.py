@@ -11,8 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 
-from saps.local.batch import Batch
-from saps.local.retained import RetainedStore
 from saps.mesh import Done
 from saps.overlay.delivery.ofm_members import Served, Trees
 from saps.overlay.delivery.tree import by_place
@@ -26,6 +24,8 @@ from saps.overlay.rendezvous.ways import Ways
 from saps.overlay.ring.keys import BrokerRef, Key, Range, Role, publisher_key, subscribers, wildcards
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.policy.model import Policy
+from saps.routing.batch import Batch
+from saps.routing.retained import RetainedStore
 from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 
 IDLE = 60.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from saps.local.subscriptions import FilterNode
 from saps.overlay.delivery.tree import by_place
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
+from saps.routing.subscriptions import FilterNode
 from saps.topics import is_wildcard, literal_prefix, shared
 
 TOMBSTONE = 10.0

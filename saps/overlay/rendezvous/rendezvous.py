@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from saps.local.batch import Batch
 from saps.mesh import Done
 from saps.overlay.delivery.ofm_members import Trees
 from saps.overlay.frames.calls import AnnounceTree, Collect, DesignPart, Result, Survey
@@ -18,6 +17,7 @@ from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.rendezvous.ways import Ways
 from saps.overlay.ring.keys import BrokerRef, Key
 from saps.overlay.ring.skip_graph import SkipGraph
+from saps.routing.batch import Batch
 
 
 class Rendezvous:

@@ -6,12 +6,12 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from saps.local.batch import Batch
 from saps.mesh import Done, TopicRoute
 from saps.overlay.delivery.ofm_members import Served
 from saps.overlay.delivery.tree import Branch
 from saps.overlay.frames.delivery import Publish
 from saps.overlay.ring.keys import BrokerRef, Key
+from saps.routing.batch import Batch
 
 if TYPE_CHECKING:
     from saps.overlay.delivery.outgoing import OutgoingFrame

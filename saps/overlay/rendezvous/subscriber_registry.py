@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from saps.local.subscriptions import FilterNode
 from saps.overlay.frames.calls import Announce, Announced, Baseline, Collect, Interest, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Call, Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, Key, Range, filter_key, publishers, subtree
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.overlay.slices import Slices
+from saps.routing.subscriptions import FilterNode
 from saps.topics import is_wildcard, literal_prefix, matches, shared
 
 CALLS = 32

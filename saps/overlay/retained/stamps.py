@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from hashlib import blake2b
 
-from saps.local.batch import Batch
+from saps.routing.batch import Batch
 
 AHEAD = 3 * 86_400.0
 """Most seconds by which a stamp may be ahead of this broker's clock for the clock to follow it. With less, brokers with

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
-from saps.local.retained import RetainedStore
 from saps.messages import stamp_of
 from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Result, Stored
 from saps.overlay.frames.delivery import Enlist, Enlisted
@@ -21,6 +20,7 @@ from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
 from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_key, partition_of_key, partition_range
 from saps.overlay.ring.skip_graph import SkipGraph
+from saps.routing.retained import RetainedStore
 
 HOLDERS = 3
 """Brokers that keep each retained message. It survives if all but one of them crash at once. Each more costs a frame

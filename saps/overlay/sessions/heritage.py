@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from saps.local.batch import Batch
 from saps.marks import hit
 from saps.mesh import SessionHost
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
@@ -21,6 +20,7 @@ from saps.overlay.missed.lag import Stay
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.publications import Publications
+from saps.routing.batch import Batch
 from saps.topics import shared
 
 KEPT = 86400.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from saps.local.batch import Batch
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch
 
 
 class Publications(Protocol):

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from saps.local.batch import Origin
 from saps.messages import Message, Subscription
+from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table

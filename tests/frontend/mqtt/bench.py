@@ -27,8 +27,8 @@ from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.session import Session
-from saps.local.hub import Hub
 from saps.mesh import Mesh
+from saps.routing.hub import Hub
 
 P = TypeVar("P")
 

@@ -12,7 +12,7 @@ import pytest
 
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.limits import Limits
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from tests.frontend.mqtt.bench import Bench
 from tests.frontend.mqtt.mesh_server import MeshServer, mesh
 

@@ -21,7 +21,7 @@ from saps.statistics import publishers
 from tests.batches import batch_of
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubrel
 from tests.frontend.mqtt.strategies import chunked, cut_lists, versions
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 TOPICS = ["a", "b", "c/d", "$x"]
 FILTERS = ["#", "+", "a", "b", "$x", "+/d", "$share/g/+", "$share/g/a"]

@@ -26,7 +26,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.session import Session
-from saps.local.token_bucket import Buckets, TokenBucket
+from saps.routing.token_bucket import Buckets, TokenBucket
 from tests.frontend.mqtt.bench import Bench, Client
 
 pytestmark = pytest.mark.one_broker("each broker has its budgets")

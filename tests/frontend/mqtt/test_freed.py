@@ -25,10 +25,10 @@ from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import FEW
 from saps.frontend.web.clients.mqtt_socket import MqttSockets
 from saps.frontend.web.http.application import WebServer
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from tests.frontend.mqtt.bench import Bench, Client, a_will, puback, pubcomp, pubrec, pubrel
 from tests.frontend.mqtt.conformance.raw import connect, publish, subscribe
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 KEPT = {"clean_start": False, "properties": {Property.SESSION_EXPIRY: 0xFFFFFFFF}}
 ENDED = {"properties": {Property.RECEIVE_MAXIMUM: 10}}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from saps.local.priority import Priorities
+from saps.routing.priority import Priorities
 from tests.frontend.mqtt.bench import Bench
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 
 @pytest.mark.parametrize("qos", [0, 1])

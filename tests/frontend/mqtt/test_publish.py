@@ -8,7 +8,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
 from saps.messages import Reached
 from tests.frontend.mqtt.bench import Bench, Client, puback, pubcomp, pubrec, pubrel
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 EXPIRY = {Property.SESSION_EXPIRY: 600}
 

@@ -18,8 +18,8 @@ from saps.frontend.mqtt.codec.publish_cut import MAX_NAMES, Cutter
 from saps.frontend.mqtt.codec.publish_encode import encode as encode_batch
 from saps.frontend.mqtt.codec.reasons import MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.codec.wire import fixed_header
-from saps.local.batch import MOST, form
 from saps.messages import Message, Properties
+from saps.routing.batch import MOST, form
 from saps.topics import topic_fault
 from tests.frontend.mqtt.strategies import publications, versions
 

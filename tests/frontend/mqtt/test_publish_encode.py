@@ -19,8 +19,8 @@ from saps.frontend.mqtt.codec.publish_encode import (
     encode_numbered,
     packet_sizes,
 )
-from saps.local.batch import Batch, Form
 from saps.messages import Message, Properties
+from saps.routing.batch import Batch, Form
 from tests.batches import batch_of
 from tests.frontend.mqtt.strategies import versions
 

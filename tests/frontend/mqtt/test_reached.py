@@ -11,7 +11,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.publish_handler import TELL
 from saps.messages import Reached, Subscription
 from tests.frontend.mqtt.bench import Bench, puback
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 ASKING: PropertyMap = {Property.USER_PROPERTY: ((TELL, ""),)}
 

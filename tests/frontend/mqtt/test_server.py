@@ -29,9 +29,9 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.driver.tcp_client import TcpClient
 from saps.frontend.mqtt.limits import Limits
-from saps.local.hub import Hub
 from saps.mesh import TopicRoute
-from tests.local.meshes import DelayingMesh
+from saps.routing.hub import Hub
+from tests.routing.meshes import DelayingMesh
 
 SMALL = Limits(write_high_water=1 << 16, maximum_queued=10, publisher_wait=0.01, linger=0.1)
 

@@ -17,7 +17,7 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.subscribe_handler import AT_ONCE, UNDER_WAY
 from saps.frontend.mqtt.limits import Limits
 from tests.frontend.mqtt.bench import Bench
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 
 def test_suback_waits_until_the_mesh_has_taken_up_every_filter() -> None:

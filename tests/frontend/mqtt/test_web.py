@@ -25,8 +25,8 @@ from saps.frontend.mqtt.codec.packets import (
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.web.http.origins import origin_allowed
-from saps.local.batch import Batch
 from saps.messages import Message
+from saps.routing.batch import Batch
 from tests.frontend.mqtt.peers import running
 from tests.frontend.mqtt.websockets import web_server
 

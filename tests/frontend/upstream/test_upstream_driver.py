@@ -13,10 +13,10 @@ import pytest
 from saps.agents.user import PublisherAgent
 from saps.config.settings import UpstreamSettings
 from saps.frontend.upstream.bridge_io import Upstream
-from saps.local.batch import Batch
-from saps.local.hub import Hub
 from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import Message, Properties, Reached
+from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 from tests.frontend.upstream.sites import TIMEOUT, Mosquitto, Peer
 
 pytestmark = [pytest.mark.interop, pytest.mark.xdist_group("processes")]

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.local.batch import MOST, Batch
 from saps.messages import Message, Properties, Reached
 from saps.overlay.delivery.express import by_express
 from saps.overlay.delivery.outgoing import MOST_BYTES
@@ -25,6 +24,7 @@ from saps.overlay.frames.base import Frame, ProtocolError
 from saps.overlay.frames.delivery import Ack, Part, Publish
 from saps.overlay.rendezvous.designer import DesignSettings
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
+from saps.routing.batch import MOST, Batch
 from saps.simulator import Network, SimBroker, Simulation
 from saps.statistics import Statistics
 from tests import marks

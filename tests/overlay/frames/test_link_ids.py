@@ -6,13 +6,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.delivery.forwarding import NUMBERS_KEPT
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Announce, Announced
 from saps.overlay.frames.delivery import DefineBroker, DefineSlice, Publish
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch
 from saps.simulator import SimBroker, Simulation
 
 pytestmark = pytest.mark.simulation

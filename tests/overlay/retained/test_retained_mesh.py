@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.local.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay.retained import publisher as retained
 from saps.overlay.retained.store import HOLDERS, PARTITIONS, partition_of
+from saps.routing.batch import Batch
 from saps.simulator import Network
 from tests.drawn import kept, schedules
 from tests.overlay.hubs import TOPICS, Hubs, random_act

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from saps.local.batch import Batch
 from saps.overlay.delivery import order
 from saps.overlay.delivery.acknowledgements import REPEAT
 from saps.overlay.delivery.numbers import STILL
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.delivery import Nack, Publish
 from saps.overlay.ring.keys import BrokerRef
+from saps.routing.batch import Batch
 from tests import marks
 from tests.batches import frame as publication
 from tests.overlay.ports import LonePort

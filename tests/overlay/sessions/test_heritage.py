@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from saps.local.batch import Batch
 from saps.messages import Message, Properties
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
+from saps.routing.batch import Batch
 from saps.simulator import Network
 from tests import marks
 from tests.overlay.replicated import Replicated

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from saps.local.batch import Origin
 from saps.messages import Message
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.shelf import HAD, Shelf
+from saps.routing.batch import Origin
 from saps.storage.journal import Journal, Table
 
 OWNER, ME = BrokerRef("b1", 1, "", "c"), BrokerRef("b2", 1, "", "c")

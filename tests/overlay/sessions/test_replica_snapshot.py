@@ -6,7 +6,6 @@ import random
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from saps.local.batch import Origin, form
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.copies import Changes
@@ -15,6 +14,7 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import ROWS, Owned, snapshot
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.source import Source
+from saps.routing.batch import Origin, form
 from saps.storage.journal import Change, Journal, Row, Table
 from tests.drawn import seeds
 from tests.overlay.ports import LonePort

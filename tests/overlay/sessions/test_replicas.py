@@ -11,7 +11,6 @@ import pytest
 
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
-from saps.local.batch import Batch, Origin
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
@@ -24,6 +23,7 @@ from saps.overlay.sessions.migration.transfer import Stage
 from saps.overlay.sessions.owner import SessionOwner
 from saps.overlay.sessions.replicas.changes import Owned, snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
+from saps.routing.batch import Batch, Origin
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
 from saps.storage.saved import RECENT

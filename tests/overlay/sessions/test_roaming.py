@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from saps.frontend.mqtt.codec.packets import V5, V311, Disconnect, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.reasons import Reason
-from saps.local.batch import Batch
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Body, Broadcast, Claim, Locate
 from saps.overlay.rendezvous.range_calls import Outcome
 from saps.overlay.ring.keys import BrokerRef, Range
 from saps.overlay.sessions.claiming import AGAIN
 from saps.overlay.sessions.directory import partition_of
+from saps.routing.batch import Batch
 from saps.simulator import Network, SimBroker
 from tests import marks
 from tests.drawn import schedules

@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from saps.local.batch import Batch
 from saps.messages import Message
 from saps.overlay.missed import returned
+from saps.routing.batch import Batch
 from tests import marks
 from tests.drawn import kept
 from tests.overlay.replicated import Replicated

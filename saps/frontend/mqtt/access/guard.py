@@ -21,7 +21,7 @@ from saps.frontend.mqtt.access.options import Anonymous
 from saps.frontend.mqtt.access.patterns import name_fault
 from saps.frontend.mqtt.access.users import NOBODY, ScramKeys, Stored, Users
 from saps.frontend.mqtt.codec.reasons import ProtocolError, Reason
-from saps.local.token_bucket import Buckets
+from saps.routing.token_bucket import Buckets
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.access.logins.scram import Exchange

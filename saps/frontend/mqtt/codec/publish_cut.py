@@ -17,8 +17,8 @@ from saps.frontend.mqtt.codec.properties import Property, PropertyMap, read_prop
 from saps.frontend.mqtt.codec.publish_encode import pass_through
 from saps.frontend.mqtt.codec.reasons import MalformedPacket, MqttError, ProtocolError, Reason
 from saps.frontend.mqtt.codec.wire import Reader, decode_string, fixed_header
-from saps.local.batch import MOST, Batch
 from saps.messages import Properties
+from saps.routing.batch import MOST, Batch
 from saps.topics import topic_fault
 
 MAX_NAMES = 65_536

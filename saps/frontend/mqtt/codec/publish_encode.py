@@ -12,10 +12,10 @@ from math import ceil
 from saps.frontend.mqtt.codec.packets import V5
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.codec.wire import encode_binary, encode_string, encode_varint
-from saps.local.batch import Batch, Form
-from saps.local.batch import form as form_of
-from saps.local.subscriptions import Target
 from saps.messages import Properties
+from saps.routing.batch import Batch, Form
+from saps.routing.batch import form as form_of
+from saps.routing.subscriptions import Target
 
 PIECES = 5
 """Number of pieces in a packet: first byte and remaining length, topic, packet identifier, properties, payload."""

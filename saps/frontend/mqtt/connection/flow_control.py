@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from saps.agents.user import PublisherAgent
 from saps.frontend.mqtt.common import Common
-from saps.local.token_bucket import TokenBucket
+from saps.routing.token_bucket import TokenBucket
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.outbound import Outbound

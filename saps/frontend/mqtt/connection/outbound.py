@@ -21,7 +21,7 @@ from saps.frontend.mqtt.codec.wire import fixed_header
 from saps.frontend.mqtt.common import Common
 from saps.frontend.mqtt.connection.flow_control import Waiters
 from saps.frontend.mqtt.connection.output import Output
-from saps.local.batch import Batch, Form
+from saps.routing.batch import Batch, Form
 
 TOO_LARGE = "it is larger than the client takes"
 _NOTHING: deque[tuple[bytes, int]] = deque()

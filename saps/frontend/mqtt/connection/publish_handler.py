@@ -17,9 +17,9 @@ from saps.frontend.mqtt.connection.flow_control import FlowControl
 from saps.frontend.mqtt.connection.outbound import Outbound
 from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
-from saps.local.batch import MOST, Batch
-from saps.local.hub import NOT_PUBLISHED
 from saps.messages import REFUSED, Reached
+from saps.routing.batch import MOST, Batch
+from saps.routing.hub import NOT_PUBLISHED
 
 TELL = "saps-reached"
 """User property of a publication that asks for its number of subscribers, and of the PUBACK or PUBREC that answers."""

@@ -13,7 +13,7 @@ from saps.frontend.mqtt.driver.access_files import Files
 from saps.frontend.mqtt.driver.hashing import ONE_HOST
 from saps.frontend.mqtt.driver.http_client import AnswerError, HttpClient
 from saps.frontend.mqtt.driver.login_function import Authenticate, FunctionClient
-from saps.local.token_bucket import TokenBucket
+from saps.routing.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 

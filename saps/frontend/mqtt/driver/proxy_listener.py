@@ -26,7 +26,7 @@ from saps.frontend.mqtt.access.proxy_header import (
     text_header,
 )
 from saps.frontend.mqtt.driver.tls_listener import BACKLOG
-from saps.local.token_bucket import TokenBucket
+from saps.routing.token_bucket import TokenBucket
 
 logger = logging.getLogger(__name__)
 

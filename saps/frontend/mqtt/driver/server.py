@@ -30,8 +30,8 @@ from saps.frontend.mqtt.session.migration import SessionMigration
 from saps.frontend.mqtt.session.restore import restore
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.systree import Source, SysTree, Value
-from saps.local.hub import Hub
 from saps.mesh import Sessions
+from saps.routing.hub import Hub
 from saps.storage.driver.store import Store
 from saps.storage.error import StorageFault
 from saps.version import __version__

@@ -17,11 +17,11 @@ from saps.frontend.mqtt.session.journaled import Copies, Entry, JournaledIncomin
 from saps.frontend.mqtt.session.message_queue import MessageQueue
 from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
 from saps.frontend.mqtt.session.window import Copy
-from saps.local.batch import Batch, Form, Origin
-from saps.local.hub import Hub
-from saps.local.subscriptions import Target
 from saps.marks import hit
 from saps.messages import Subscription
+from saps.routing.batch import Batch, Form, Origin
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import Target
 from saps.storage.journal import Change, Journal, Stored, Table
 from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedSession, grouped
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from saps.frontend.mqtt.session.window import Copy
-from saps.local.batch import Batch, Form, Origin
+from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
 from saps.storage.saved import RECENT
 

@@ -6,7 +6,7 @@ from math import inf
 
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
-from saps.local.batch import Origin
+from saps.routing.batch import Origin
 from saps.storage.saved import RECENT
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.window import Copy
-from saps.local.batch import Batch, Form
+from saps.routing.batch import Batch, Form
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.session.journaled import Copies, Entry

@@ -35,9 +35,9 @@ from saps.frontend.mqtt.session.snapshot import (
     snapshot_of,
     unpacked,
 )
-from saps.local.batch import Batch, Origin
 from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Trunk, Yields
+from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Change
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import ENTRY_COST
-from saps.local.batch import Batch
-from saps.local.reserved import is_reserved
-from saps.local.subscriptions import Target
 from saps.messages import Subscription
+from saps.routing.batch import Batch
+from saps.routing.reserved import is_reserved
+from saps.routing.subscriptions import Target
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.session.session import Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from saps.frontend.mqtt.frontend import Frontend
 from saps.frontend.mqtt.session.durable import DurableSession, mark
-from saps.local.batch import Batch
+from saps.routing.batch import Batch
 from saps.storage.journal import Journal, Stored
 from saps.storage.saved import Saved, SavedCopy
 

@@ -13,10 +13,10 @@ from saps.frontend.mqtt.codec.reasons import ProtocolError
 from saps.frontend.mqtt.session.message_queue import MessageQueue
 from saps.frontend.mqtt.session.replay import Replay
 from saps.frontend.mqtt.session.window import Copy, Window
-from saps.local.batch import Batch, Form
-from saps.local.hub import Hub
-from saps.local.subscriptions import Takes, Target
 from saps.messages import Message, Subscription
+from saps.routing.batch import Batch, Form
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import Takes, Target
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.connection.client_connection import ClientConnection

@@ -13,8 +13,8 @@ from saps.frontend.mqtt.connection.permission import PermissionRequest
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
 from saps.frontend.mqtt.timers import Timer
-from saps.local.batch import Batch
 from saps.messages import Message
+from saps.routing.batch import Batch
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.common import Common

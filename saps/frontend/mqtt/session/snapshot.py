@@ -15,9 +15,9 @@ from saps.frontend.mqtt.codec.publish_encode import form_for
 from saps.frontend.mqtt.session.durable import mark
 from saps.frontend.mqtt.session.replay import still_retained
 from saps.frontend.mqtt.session.window import Copy
-from saps.local.batch import UNNUMBERED, Batch, Form, Origin
-from saps.local.subscriptions import Target
 from saps.messages import Message, Subscription
+from saps.routing.batch import UNNUMBERED, Batch, Form, Origin
+from saps.routing.subscriptions import Target
 from saps.storage.journal import Stored
 from saps.storage.saved import Grouped, SavedMessage, SavedSession, grouped, origins_of
 from saps.topics import subscription_fault, topic_fault

@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from itertools import islice
 
 from saps.frontend.mqtt.codec.reasons import ProtocolError
-from saps.local.batch import Batch, Form
+from saps.routing.batch import Batch, Form
 
 Copy = tuple[Batch, Form]
 """A publication as a batch of one, and the form in which the client gets it."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from saps.local.subscriptions import FilterNode
 from saps.ofm.northbound.schema import WayLink
+from saps.routing.subscriptions import FilterNode
 from saps.topics import is_wildcard
 
 MODES = ("alm", "constructing", "constructed", "updating", "deleting", "refused")

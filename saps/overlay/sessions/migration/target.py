@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from saps.local.batch import Batch
 from saps.marks import hit
 from saps.mesh import Arrival, SessionHost, Yields
 from saps.overlay.delivery.settling import POLL, Settling
@@ -20,6 +19,7 @@ from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.migration.transfer import Stage, Transfer
 from saps.overlay.sessions.publications import Publications
 from saps.overlay.sessions.sessions import Sessions
+from saps.routing.batch import Batch
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ import math
 from collections import deque
 from collections.abc import Iterable
 
-from saps.local.batch import UNNUMBERED, Origin
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
+from saps.routing.batch import UNNUMBERED, Origin
 from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, grouped, origins_of
 
 MOST_SESSIONS = 1 << 20

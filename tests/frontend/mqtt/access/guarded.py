@@ -15,9 +15,9 @@ from saps.frontend.mqtt.codec.packets import V5
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.driver.access_control import obey
 from saps.frontend.mqtt.limits import Limits
-from saps.local.batch import Batch
 from saps.mesh import Mesh
 from saps.messages import Message
+from saps.routing.batch import Batch
 from tests.frontend.mqtt.bench import Bench, Client
 
 LOCAL = Origin("127.0.0.1", True)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from saps.frontend.mqtt.access.options import AuthOptions, TlsOptions
 from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.server import MqttServer
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 
 
 @asynccontextmanager

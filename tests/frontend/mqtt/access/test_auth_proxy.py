@@ -28,7 +28,7 @@ from saps.frontend.mqtt.codec.packets import V5, Connect
 from saps.frontend.mqtt.driver.access_control import AccessControl
 from saps.frontend.mqtt.driver.server import MqttServer
 from saps.frontend.mqtt.limits import Limits
-from saps.local.hub import Hub
+from saps.routing.hub import Hub
 from tests.frontend.mqtt.access.balancer import balancer, binary, value
 from tests.frontend.mqtt.peers import need, run
 

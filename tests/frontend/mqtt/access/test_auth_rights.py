@@ -16,7 +16,7 @@ from saps.messages import Message, Subscription
 from tests.batches import batch_of
 from tests.frontend.mqtt.access.guarded import GuardedBench, users
 from tests.frontend.mqtt.bench import pubrel
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 ACL = """
 [[rule]]

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from saps.config.priority import PrioritySettings
-from saps.local.priority import Priorities
 from saps.ofm.datapath.driver.udp import UdpEndpoint
+from saps.routing.priority import Priorities
 
 
 def test_filters_select_topics_and_the_level_selects_the_class() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saps.local.retained import RetainedStore
+from saps.routing.retained import RetainedStore
 from saps.topics import filter_fault, matches
 
 topics = st.lists(st.sampled_from(["a", "b", "", "$SYS"]), min_size=1, max_size=4).map("/".join).filter(bool)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from saps.agents.user import PublisherAgent, SubscriberAgent
-from saps.local.hub import Hub
 from saps.messages import Message, Subscription
+from saps.routing.hub import Hub
 
 
 def test_publisher_and_subscriber_describe_themselves_in_plain_values() -> None:

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.local.hub import Hub
-from saps.local.subscriptions import SubscriptionIndex, Target
 from saps.messages import Subscription
+from saps.routing.hub import Hub
+from saps.routing.subscriptions import SubscriptionIndex, Target
 from saps.topics import filter_fault, matches
 
 levels = st.sampled_from(["a", "b", "", "$SYS", "+", "#"])

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import Any
 
-from saps.local.batch import Batch
 from saps.messages import Subscription
+from saps.routing.batch import Batch
 from saps.topics import is_wildcard, shared
 
 MERGED = 4096

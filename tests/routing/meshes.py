@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saps.local.batch import Batch
 from saps.mesh import Done, Recalled, TopicRoute
 from saps.messages import NOBODY, Message, Properties, Reached
+from saps.routing.batch import Batch
 
 
 class DelayingMesh:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from saps.local.batch import Batch
-from saps.local.retained import RetainedStore
-from saps.local.subscriptions import Subscriber
 from saps.mesh import Recalled
 from saps.messages import BROKER_BITS, stamp_in
+from saps.routing.batch import Batch
+from saps.routing.retained import RetainedStore
+from saps.routing.subscriptions import Subscriber
 
 TOMBSTONE = 60.0
 """Seconds for which the deletion of a retained message is remembered."""

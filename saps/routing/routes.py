@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.local.reserved import is_reserved
-from saps.local.subscriptions import Group, SubscriptionIndex, Target
 from saps.mesh import Alone, Mesh, TopicRoute
+from saps.routing.reserved import is_reserved
+from saps.routing.subscriptions import Group, SubscriptionIndex, Target
 from saps.statistics import Statistics
 from saps.topics import is_wildcard
 

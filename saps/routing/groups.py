@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.local.batch import Batch, Share
-from saps.local.routes import Routes
-from saps.local.subscriptions import Group, SubscriptionIndex
 from saps.mesh import Alone, Mesh
 from saps.messages import Message
+from saps.routing.batch import Batch, Share
+from saps.routing.routes import Routes
+from saps.routing.subscriptions import Group, SubscriptionIndex
 
 
 def _nothing() -> None:

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
-from saps.local.batch import Batch
-from saps.local.hub import NOT_PUBLISHED, Hub
-from saps.local.routes import LONGEST_KEPT, MAX_ROUTES
-from saps.local.subscriptions import Target
 from saps.messages import REFUSED, Message, Properties, Reached, Subscription
+from saps.routing.batch import Batch
+from saps.routing.hub import NOT_PUBLISHED, Hub
+from saps.routing.routes import LONGEST_KEPT, MAX_ROUTES
+from saps.routing.subscriptions import Target
 from saps.topics import matches
 from tests.batches import batch_of
-from tests.local.meshes import DelayingMesh
+from tests.routing.meshes import DelayingMesh
 
 
 def subscriber(hub: Hub, name: str = "s") -> tuple[SubscriberAgent, list[Message]]:

@@ -11,16 +11,16 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from saps.local.batch import Batch
-from saps.local.groups import Groups
-from saps.local.priority import Priorities
-from saps.local.reserved import is_own, is_publishable, is_reserved
-from saps.local.retained_messages import RetainedMessages
-from saps.local.routes import Route, Routes
-from saps.local.subscriptions import SubscriptionIndex, Target
-from saps.local.tracer import Tracer
 from saps.mesh import Alone, Done, Mesh, Recalled
 from saps.messages import REFUSED, Message, Reached, Subscription, stamp_in
+from saps.routing.batch import Batch
+from saps.routing.groups import Groups
+from saps.routing.priority import Priorities
+from saps.routing.reserved import is_own, is_publishable, is_reserved
+from saps.routing.retained_messages import RetainedMessages
+from saps.routing.routes import Route, Routes
+from saps.routing.subscriptions import SubscriptionIndex, Target
+from saps.routing.tracer import Tracer
 from saps.statistics import Statistics, TopicCount
 from saps.topics import shared
 

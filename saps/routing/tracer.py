@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from saps.local.batch import Batch
 from saps.mesh import Done
+from saps.routing.batch import Batch
 
 
 class Trace(Protocol):
@@ -21,7 +21,7 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """Called by hub and sessions. `routes` are `saps.local.routes.Route`, `sender` and `agent` subscriber agents."""
+    """Called by hub and sessions. `routes` are `saps.routing.routes.Route`, `sender` and `agent` subscriber agents."""
 
     def published(self, batch: Batch, routes: Sequence[Any], sender: Any) -> tuple[Batch, Trace | None]:
         """Note a batch published here. Returns the batch, marked if any of it is traced, and its trace."""
