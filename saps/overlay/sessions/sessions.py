@@ -20,7 +20,6 @@ from saps.marks import hit
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
-from saps.overlay.frames.sessions import Offer
 from saps.overlay.port import Bodies, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
@@ -82,8 +81,9 @@ class Sessions:
         """The stamps of the leases here, by client."""
         self.claimings: dict[str, Claiming] = {}
         self.doubts = Doubts(port, stall, self)
-        self._returned: dict[tuple[str, BrokerRef], float] = {}
-        """When the former owners of sessions adopted here, if alive, were told so: (client, owner)."""
+        self._returned: dict[str, tuple[int, float]] = {}
+        """By client of a session adopted here: the stamp of its lease, and since when its former owner, if alive, has
+        been told."""
         self._untold = Untold(port)
         self._copied = copies > 1
         self.copied: CopiesHere
@@ -198,6 +198,7 @@ class Sessions:
 
     def release(self, client: str) -> None:
         self.doubts.discard(client)
+        self._returned.pop(client, None)
         self._untold.settled((client,))
         stamp = self.leases.pop(client, None)
         if stamp is not None and not self._alone():
@@ -206,6 +207,7 @@ class Sessions:
     def withdraw(self, client: str) -> None:
         """Release a client that has no session here, though another broker believes so."""
         self.leases.pop(client, None)
+        self._returned.pop(client, None)
         self._untold.settled((client,))
         self.notices.release(client, self._stamp(0))
 
@@ -390,22 +392,15 @@ class Sessions:
             self.migrations.tell(others[0].broker, client)
         else:
             self.doubts.discard(client)
+            stamp, told = self._returned.get(client, (0, 0.0))
+            if others and stamp != mine:
+                told = self._port.now
+                self._returned[client] = mine, told
             for lease in others:
-                former, now = (client, lease.broker), self._port.now
-                told = self._returned.get(former, now)
-                if lease.stamp and lease.stamp + 1 == mine and now - told < TAKE_BACK:
-                    if former not in self._returned:  # the former owner is alive: it may take it back
-                        self._returned[former] = now
-                        self._port.send(lease.broker, Offer(client))
-                        self._port.after(TAKE_BACK, lambda: self._if_here(client))
+                if lease.stamp and lease.stamp + 1 == mine and self._port.now - told < TAKE_BACK:
+                    self.migrations.tell(lease.broker, client)  # the former owner is alive: it may take it back
                 else:
-                    self._returned.pop(former, None)
                     self.migrations.offered(lease.broker, client)
-
-    def _if_here(self, client: str) -> None:
-        """Report a session to the holders again, if it is still here."""
-        if client in self.leases and has_session(self.host, client):
-            self.sync_one(client)
 
     def _give_up(self, claiming: Claiming, again: bool) -> None:
         """End a claim that has taken `timeout` seconds: the client is to try `again`, or is served without its former

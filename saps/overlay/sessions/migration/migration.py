@@ -290,7 +290,8 @@ class Migrations:
         }
 
     def tell(self, broker: BrokerRef, client: str) -> None:
-        """Report the older session here to a broker with a later one, which ends it.
+        """Report the session here to a broker with a later one, which ends this one, or with the older one that was
+        adopted here, which may take it back.
 
         Frames may be lost, so the holders are asked again after `TELL_AGAIN` seconds, while the session is here."""
         self._port.send(broker, Offer(client))
