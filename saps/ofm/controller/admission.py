@@ -66,6 +66,8 @@ class Rules:
     """Seconds for which a former tree stays."""
     planes: int = 4
     """Most planes of stateless delivery; 0: no stateless delivery. Not with `coding`."""
+    spanning_tree: bool = False
+    """Whether links beyond a spanning tree are closed to what switches forward by themselves (`spanning_tree`)."""
 
 
 class NotAdmittedError(Exception):

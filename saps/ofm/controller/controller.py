@@ -9,6 +9,7 @@ Failures are reported in the OFM's state. An intent that lacks a path or a budge
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable
 
 from msgspec.structs import replace as with_
@@ -37,6 +38,7 @@ from saps.ofm.controller.events import (
 )
 from saps.ofm.controller.planes import Planes
 from saps.ofm.controller.record import Record
+from saps.ofm.controller.spanning_tree import SpanningTree
 from saps.ofm.flows.budget import Ledger
 from saps.ofm.flows.plan import PLANES, ours
 from saps.ofm.flows.switch_state import BASE, Part, split
@@ -50,6 +52,10 @@ from saps.ofm.trees.growth import connected
 from saps.ofm.trees.moves import Moves
 from saps.ofm.trees.tree import Planners, Tree
 
+TOGETHER = 200
+"""Parts of switches that change until batches begin, while OFMs are left that something has happened to. A larger value
+makes fewer and larger batches: each costs a message and a barrier; the first OFM waits longer."""
+
 
 class Controller:
     """The machine of the controller; only `handle` changes it."""
@@ -62,6 +68,7 @@ class Controller:
         self.moves = Moves(self.admission, self.network, rules.move_share, rules.move_overlap)
         self.planes = Planes(self.network, self.admission.ledger, rules)
         """Stateless delivery."""
+        self._spanning_tree = SpanningTree(self.network, rules.spanning_tree)
         self.version = 0
         """Version of the latest state told."""
         self._full: dict[int, Room] = {}
@@ -75,6 +82,8 @@ class Controller:
         self._concerns = Concerns()
         self.touched: dict[str, None] = {}
         """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
+        self._due: Counter[int] = Counter()
+        """Switches whose next batch may begin, with the number of reasons."""
         self._effects: list[Effect] = []
 
     # -- what is asked
@@ -144,10 +153,9 @@ class Controller:
             case _:
                 self._news(event)
         if isinstance(event, TablesRead | Applied | Failed) and isinstance(self.pool, AddressPool):
-            self._start(event.dpid)
+            self._due[event.dpid] += 1
         elif isinstance(event, Settled) or isinstance(self.pool, CodedPool):
-            for dpid in self.network.switch_states:
-                self._start(dpid)
+            self._due.update(self.network.switch_states.keys())
         self._run(most)
         effects, self._effects = self._effects, []
         return effects
@@ -183,6 +191,7 @@ class Controller:
             self._stale |= dict.fromkeys([*before, *after])
             if self.admission.barriers.policy is not None and switches != self.topology.switches:
                 self._all_stale()  # a policy's clusters now name other switches
+        self._due.update(self._spanning_tree.run())
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
             if self.ledger.forget(news.dpid):
@@ -224,6 +233,7 @@ class Controller:
         if BASE in other:
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
         self._touch(other)
+        self._due.update(self._spanning_tree.run())
         if not self.network.settled and self.network.all_read:
             self._stale |= dict.fromkeys(self._concerns.wanting)
         if (room := self._full.pop(dpid, None)) is not None:
@@ -253,17 +263,21 @@ class Controller:
     # -- OFMs
 
     def _run(self, most: int | None = None) -> None:
-        """Do what can be done now: advance stages, choose plans, and start the resulting batches."""
+        """Do what can be done now: advance stages, choose plans, and begin the resulting batches."""
         while touched := self.planes.run():
-            for dpid in touched:
-                self._start(dpid)
+            self._due.update(touched)
+            self._begin(hurry=True)
+        self._effects += self._spanning_tree.announcements()
         if (planes := self.planes.describe()) != self.planes.state:
             self._told(self.planes, planes)
         concerned: dict[str, None] = {}
-        left = sys.maxsize if most is None else most
-        while self._asked or (self._stale and left > 0):
+        left, hurry = sys.maxsize if most is None else most, False
+        while self._asked or (self._stale and left > 0) or self._begin(hurry):
             asked = bool(self._asked)
-            topic = next(iter(self._asked or self._stale))
+            topic = next(iter(self._asked or (self._stale if left > 0 else ())), None)
+            if topic is None:
+                continue  # nobody is concerned by what has begun
+            hurry |= asked
             self._asked.pop(topic, None)
             self._stale.pop(topic, None)
             record = self.records.get(topic) or self.moves.record(topic)
@@ -281,12 +295,18 @@ class Controller:
                 self._tell(self.records[topic])
         self.touched |= concerned
 
-    def _start(self, dpid: int) -> None:
-        """Start the next batch at a switch if it is idle and has something to do."""
-        changes, settled = self.network.switch_state(dpid).batch()
-        if changes:
-            self._effects.append(Apply(dpid, tuple(changes)))
-        self._touch(settled)
+    def _begin(self, hurry: bool) -> bool:
+        """Begin the next batch at each switch that is due and idle. Return False if there is none, or if more OFMs
+        shall go into it, unless there is `hurry`."""
+        if not self._due or (self._stale and not hurry and self._due.total() < TOGETHER):
+            return False
+        due, self._due = self._due, Counter()
+        for dpid in due:
+            changes, settled = self.network.switch_state(dpid).batch()
+            if changes:
+                self._effects.append(Apply(dpid, tuple(changes)))
+            self._touch(settled)
+        return True
 
     def _advance(self, record: Record) -> None:
         """Advance an OFM as far as possible without an answer."""
@@ -307,7 +327,7 @@ class Controller:
         for dpid, tables in stage.items():
             record.held[dpid] = tables
             if self.network.want(dpid, self.admission.part(record), tables):
-                self._start(dpid)
+                self._due[dpid] += 1
         record.waiting = frozenset(stage)
 
     def _finish(self, record: Record) -> bool:

@@ -177,4 +177,12 @@ class Told:
     state: OfmState
 
 
-Effect: TypeAlias = Read | Apply | Told
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Have a host's place announced to all switches, so that they learn it anew."""
+
+    mac: str
+    at: Port
+
+
+Effect: TypeAlias = Read | Apply | Announce | Told

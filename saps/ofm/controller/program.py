@@ -259,6 +259,7 @@ def rules(settings: ControllerSettings) -> Rules:
         move_share=settings.move_share,
         move_overlap=settings.move_overlap,
         planes=settings.planes,
+        spanning_tree=settings.spanning_tree == "controller",
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.events import Intent
 from saps.ofm.flows.plan import Plan
-from saps.ofm.flows.reconcile import rollout
+from saps.ofm.flows.reconcile import Middle, rollout
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmState, Status
@@ -75,14 +75,15 @@ class Record:
         """Bring a new plan into force by stages; None: no tree. The record must not be busy. `first` are switches that
         must know of this OFM before anything else, even if they have no part in it."""
         self.former, self.plan = self.plan, plan
+        middle = None
         if self.former is not None and plan is not None:
-            both = self.former.tree.shared(plan.tree).core
+            middle = Middle.of(self.former.tree, plan.tree)
             changed = self.former.silent ^ plan.silent
-            self.steady = both.without(changed) if changed else both
+            self.steady = middle.core.without(changed) if changed else middle.core
         if informed := {dpid: self.held.get(dpid, _NOTHING) for dpid in first}:
             self.stages.append(informed)
         now = dict(self.held)
-        for stage in rollout(self.former, plan):
+        for stage in rollout(self.former, plan, middle):
             now |= stage
             self.stages.append(stage)
         # Whatever happened to switches since the former plan was made, this is what they shall hold in the end.

@@ -70,6 +70,9 @@ LINK_GROUPS = (GroupKind.SELECT, GroupKind.FAST_FAILOVER)
 PLANES = 0x4000_0000
 """Upper bits of the group ids of stateless delivery, and its part id (`saps.ofm.stateless.tables`)."""
 
+CLOSED = 0x7000_0000
+"""Part id of the entries that close ports (`saps.ofm.controller.spanning_tree`), and the lower bits of their cookie."""
+
 METERS, METER_KINDS = 0x8000_0000, 7
 """Meter id: this bit, then three bits with the port number modulo `METER_KINDS`, then the number of the OFM's address.
 Modulo 7, as an 8th kind would reach the specification's reserved ids. Ports that differ by a multiple of `METER_KINDS`

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from saps.ofm.flows.plan import Plan, plan
 from saps.ofm.flows.tables import (
@@ -64,14 +64,28 @@ def difference(actual: Tables, desired: Tables) -> list[Change]:
     return changes
 
 
-def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
-    """Return the stages from one plan of an OFM to the next. None as a plan means no tree.
+class Middle(NamedTuple):
+    """What two trees share, and its `core`: the brokers that stay and stay connected."""
+
+    shared: Tree
+    core: Tree
+
+    @classmethod
+    def of(cls, before: Tree, after: Tree) -> Middle:
+        """Return the middle of two trees."""
+        shared = before.shared(after)
+        return cls(shared, shared.core)
+
+
+def rollout(before: Plan | None, after: Plan | None, middle: Middle | None = None) -> list[Stage]:
+    """Return the stages from one plan of an OFM to the next. None as a plan means no tree. `middle` is that of their
+    trees, if it is known.
 
     1. What only `before` has is removed.
     2. What only `after` has is added.
 
     So after every change on any switch, the links in use are part of one of the two trees: nothing loops and nothing
-    arrives twice. The brokers that stay and stay connected form the `core` of what both trees share. They lose nothing:
+    arrives twice. The `core` of what both trees share loses nothing:
     a leaving branch is cut off at the core before the rest of it is removed, and a joining branch is complete before
     the core reaches it. All other brokers are muted meanwhile, miss their loopback packets and use ALM, so a loopback
     packet never misleads a broker of the core. A parallel link carries no packet before its far end accepts it, and its
@@ -89,18 +103,17 @@ def rollout(before: Plan | None, after: Plan | None) -> list[Stage]:
         before, after = before or nothing, after or nothing
     if before.ofm.group != after.ofm.group:
         raise ValueError(f"plans of two OFMs: {before.ofm.address} and {after.ofm.address}")
-    middle = before.tree.shared(after.tree)
-    core = middle.core
+    shared, core = middle or Middle.of(before.tree, after.tree)
     silent = before.silent | after.silent
     unmuted = core.brokers.keys() - before.muted - after.muted
     at = _different(before, after, unmuted)
     old, new = before.tree, after.tree
     falling = plan(
-        before.ofm, old, before.silent, muted=old.brokers.keys() - unmuted, idle=_beside(old, middle), at=at
+        before.ofm, old, before.silent, muted=old.brokers.keys() - unmuted, idle=_beside(old, shared), at=at
     ).tables
-    bottom = plan(after.ofm, middle, silent, muted=middle.brokers.keys() - unmuted, at=at).tables
+    bottom = plan(after.ofm, shared, silent, muted=shared.brokers.keys() - unmuted, at=at).tables
     rising = plan(
-        after.ofm, new, after.silent, muted=new.brokers.keys() - unmuted, idle=_beside(new, middle), at=at
+        after.ofm, new, after.silent, muted=new.brokers.keys() - unmuted, idle=_beside(new, shared), at=at
     ).tables
     near = at & core.switches if unmuted else frozenset()
     steps = (

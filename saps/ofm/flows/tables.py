@@ -50,11 +50,11 @@ class Match(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
             if width is None:
                 raise ValueError(f"unknown match field {name!r}")
             full = (1 << width) - 1
-            masked = wanted if isinstance(wanted, Masked) else Masked(wanted, full)
-            if not 0 <= masked.value <= full or not 0 <= masked.mask <= full:
-                raise ValueError(f"{name}: {masked.value:#x}/{masked.mask:#x} does not fit {width} bits")
-            if masked.mask:
-                found.append((name, Masked(masked.value & masked.mask, masked.mask)))
+            value, mask = (wanted.value, wanted.mask) if isinstance(wanted, Masked) else (wanted, full)
+            if not 0 <= value <= full or not 0 <= mask <= full:
+                raise ValueError(f"{name}: {value:#x}/{mask:#x} does not fit {width} bits")
+            if mask:
+                found.append((name, Masked(value & mask, mask)))
         return cls(tuple(found))
 
 

@@ -1,8 +1,8 @@
-"""Builds frames that make a host show itself; the controller sends them out of ports where hosts may be. Pure.
+"""Builds frames that make hosts show themselves, and frames that show hosts to switches. Pure.
 
-A host answers an ARP probe (RFC 5227, 2.1.1), and the answer reaches the controller as every ARP packet does. An IPv6
-neighbour solicitation without the sender's link-layer address makes the host ask for that address in turn (RFC 4861,
-7.2.3), and this question reaches the controller.
+Probes leave by ports where hosts may be. A host answers an ARP probe (RFC 5227, 2.1.1), and the answer reaches the
+controller as every ARP packet does. An IPv6 neighbour solicitation without the sender's link-layer address makes the
+host ask for that address in turn (RFC 4861, 7.2.3), and this question reaches the controller.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ def probe(broker: BrokerAddress) -> bytes:
     """Return the frame that a broker's host answers."""
     ip = ipaddress.ip_address(broker.ip)
     return _arp(ip.packed) if ip.version == 4 else _solicitation(ip.packed, mac(broker.mac).to_bytes(6, "big"))
+
+
+def announcement(host: str) -> bytes:
+    """Return a broadcast frame in the name of a host, from which all switches learn its place: the RARP request (RFC
+    903) that hypervisors send for a virtual machine that has moved."""
+    address = mac(host).to_bytes(6, "big")
+    head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 3)
+    return (_BROADCAST + address + b"\x80\x35" + head + address + bytes(4) + address + bytes(4)).ljust(60, b"\0")
 
 
 def _arp(target: bytes) -> bytes:

@@ -218,7 +218,8 @@ def _drop_flows(drop: r.DropFlows) -> Any:
 def _send_packet(send: r.SendPacket) -> _Written:
     """Return a packet-out (7.3.7)."""
     out = action_bytes([Output(send.port)])
-    head = struct.pack("!IIH6x", ofproto.OFP_NO_BUFFER, ofproto.OFPP_CONTROLLER, len(out))
+    at = ofproto.OFPP_CONTROLLER if send.at is None else send.at
+    head = struct.pack("!IIH6x", ofproto.OFP_NO_BUFFER, at, len(out))
     return _Written(ofproto.OFPT_PACKET_OUT, head + out + send.frame)
 
 

@@ -142,10 +142,11 @@ Question: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class SendPacket:
-    """Send a frame out of a port."""
+    """Send a frame out of a port, as if it had come by the port `at`; None: as the controller's own."""
 
     port: int
     frame: bytes
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchGone
 from saps.ofm.controller.saved import Saver
+from saps.ofm.flows.plan import CLOSED, COOKIE
 from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port
 from saps.ofm.northbound.schema import Status
@@ -33,6 +34,7 @@ class Life(RuleBasedStateMachine):
         limit=st.sampled_from([0, AMPLE]),
         most_meters=st.sampled_from([None, None, 0, 1]),
         spread=st.booleans(),
+        closes=st.booleans(),
     )
     def begin(
         self,
@@ -42,9 +44,12 @@ class Life(RuleBasedStateMachine):
         limit: int,
         most_meters: int | None,
         spread: bool,
+        closes: bool,
     ) -> None:
-        """`entries`: the budget; `capacity`: what a switch takes, which may be less, as of meters."""
-        self.world = World(network, rules(entries, limit=limit, spread=spread), capacity, most_meters)
+        """`entries`: the budget; `capacity`: what a switch takes, which may be less, as of meters; `closes`: whether
+        the controller closes loops, for which there must be room."""
+        chosen = rules(entries, limit=limit, spread=spread, spanning_tree=closes)
+        self.world = World(network, chosen, None if closes else capacity, most_meters)
         self.world.appear()
 
     def chosen(self, data: st.DataObject, least: int = 0) -> frozenset[BrokerAddress]:
@@ -153,7 +158,9 @@ class Life(RuleBasedStateMachine):
             every = Tables.of(BASE_FLOWS).with_(world.machine.network.baseline)
             wanted = every.with_(self.desired(dpid))
             # A switch that has refused a meter is used without any.
-            assert switch.tables in ([wanted] if switch.meters.most is None else [wanted, wanted.unmetered()])
+            flows = (flow for flow in switch.tables.flows.values() if flow.cookie != COOKIE | CLOSED)
+            held = Tables.of(flows, switch.tables.groups.values(), switch.tables.meters.values())
+            assert held in ([wanted] if switch.meters.most is None else [wanted, wanted.unmetered()])
         world.check_budget()
         for topic, record in world.machine.records.items():
             assert record.state == world.told[topic]

@@ -17,6 +17,7 @@ from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import service as service_module
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import (
+    Announce,
     Applied,
     Apply,
     Event,
@@ -87,7 +88,7 @@ class Instant:
         for effect in self.machine.handle(event, most):
             if isinstance(effect, Told):
                 self.told.append(effect.state.topic)
-            else:
+            elif not isinstance(effect, Announce):
                 dpid = effect.dpid
                 self._todo.append(TablesRead(dpid, Tables()) if isinstance(effect, Read) else Applied(dpid))
         while answered and self._todo:

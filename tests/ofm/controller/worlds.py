@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.events import (
+    Announce,
     Applied,
     Apply,
     Effect,
@@ -31,14 +32,14 @@ from saps.ofm.controller.events import (
 from saps.ofm.controller.record import Record
 from saps.ofm.controller.saved import restore
 from saps.ofm.flows.budget import Budget
-from saps.ofm.flows.plan import BROKER, Loopback
+from saps.ofm.flows.plan import BROKER, CLOSED, COOKIE, Loopback
 from saps.ofm.flows.tables import Change, PutFlow, Room
 from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.openflow.base import BASE_FLOWS
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import RefusedError
-from tests.ofm.fabric import Fabric
+from tests.ofm.fabric import Fabric, NormalOf
 from tests.ofm.networks import Network, came_out, received_by, sent_by
 
 LOOPBACK = Loopback("10.0.255.254", "02:ff:00:00:00:01")
@@ -50,9 +51,23 @@ AMPLE = 1_000_000
 
 
 def rules(
-    entries: int = 1000, buckets: int = 10_000, limit: int = 0, *, spread: bool = False, failover: bool = False
+    entries: int = 1000,
+    buckets: int = 10_000,
+    limit: int = 0,
+    *,
+    spread: bool = False,
+    failover: bool = False,
+    spanning_tree: bool = False,
 ) -> Rules:
-    return Rules(RANGE, LOOPBACK, Budget(entries, buckets), limit=limit, spread=spread, failover=failover)
+    return Rules(
+        RANGE,
+        LOOPBACK,
+        Budget(entries, buckets),
+        limit=limit,
+        spread=spread,
+        failover=failover,
+        spanning_tree=spanning_tree,
+    )
 
 
 def unmarked(copies: Counter[tuple[Port, Packet]]) -> Counter[tuple[Port, Packet]]:
@@ -69,11 +84,12 @@ class World:
         wanted: Rules | None = None,
         capacity: int | None = None,
         most_meters: int | None = None,
+        normal: NormalOf = lambda dpid: lambda port, packet: (),
     ) -> None:
         self.network = network
         self.truth = network.topology
         self.rules = wanted or rules()
-        self.fabric = Fabric(self.truth, capacity=capacity, most_meters=most_meters)
+        self.fabric = Fabric(self.truth, capacity=capacity, most_meters=most_meters, normal=normal)
         self.places = {broker: network.place(broker) for broker in network.brokers}
         self.all_links = list(self.truth.links)
         self.todo: dict[int, deque[Change] | None] = {}
@@ -81,6 +97,8 @@ class World:
         self.connected: set[int] = set()
         self.table_counts: dict[int, int] = {}
         """Number of flow tables of switches that have few."""
+        self.announced: list[tuple[str, Port]] = []
+        """Hosts that were to be announced, with their ports."""
         self.applied = 0
         """Changes made at switches."""
         self.start()
@@ -123,6 +141,8 @@ class World:
                 assert dpid in self.connected
                 assert dpid not in self.todo, "one thing at a time"
                 self.todo[dpid] = deque(changes)
+            case Announce(host, at):
+                self.announced.append((host, at))
 
     def step(self, dpid: int) -> None:
         """One change at a switch, or one answer of it."""
@@ -264,7 +284,7 @@ class World:
         """No switch holds more than its budget, beside what is there without any OFM."""
         for dpid, switch in self.fabric.switches.items():
             tables = switch.tables
-            base = len(BASE_FLOWS) + 1
+            base = len(BASE_FLOWS) + 1 + sum(flow.cookie == COOKIE | CLOSED for flow in tables.flows.values())
             budget = self.machine.ledger.budget(dpid)
             assert tables.entries - base <= budget.entries
             assert tables.buckets <= budget.buckets

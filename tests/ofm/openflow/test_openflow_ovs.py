@@ -11,6 +11,7 @@ import pytest
 from saps.ofm.flows.reconcile import difference
 from saps.ofm.flows.tables import (
     IN_PORT,
+    NORMAL,
     Barrier,
     Bucket,
     Change,
@@ -31,6 +32,7 @@ from saps.ofm.flows.tables import (
     ToGroup,
     ipv4,
 )
+from saps.ofm.network.probe import announcement
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.base import BASE_FLOWS, COOKIE, LIMITED, STORM
 from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
@@ -335,6 +337,10 @@ async def test_a_packet_sent_out_arrives_at_the_next_switch(ovs: Ovs) -> None:
         frame = frames.arp(9, "10.0.0.9")
         heard.switches[1].packet_out(10, frame)
         await heard.until(lambda: any(p.frame == frame and (d, p.port) == (2, 11) for d, p in heard.packets))
+        heard.switches[1].packet_out(NORMAL, announcement("02:00:00:00:00:07"), 10)
+        await heard.switches[1].barrier()
+        rows = [row.split()[:3] for row in ovs.appctl("fdb/show", "one").splitlines()]
+        assert ["10", "0", "02:00:00:00:00:07"] in rows
 
 
 # ---- statistics, meters, roles

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from saps.ofm.flows.reconcile import difference
 from saps.ofm.flows.tables import (
     CONTROLLER,
+    NORMAL,
     Barrier,
     Bucket,
     Change,
@@ -200,8 +201,11 @@ def test_packets_ports_and_roles() -> None:
     pair.controller.tell(r.SendPacket(4, frame))
     pair.run()
     assert pair.sent == [(4, frame)]
+    pair.controller.tell(r.SendPacket(NORMAL, frame, 3))
+    pair.run()
+    assert {port for port, _ in pair.sent[1:]} == set(pair.bridge.ports) - {3}, "flooded, as if it had come by port 3"
     counts = {count.port: (count.rx_packets, count.tx_packets) for count in pair.ask(r.AskPortCounts())}
-    assert (counts[1], counts[2], counts[4]) == ((1, 0), (0, 1), (0, 1))
+    assert (counts[1], counts[2], counts[4]) == ((1, 1), (0, 2), (0, 2))
     down = PortInfo(1, "p1", 1, False, 1000)
     pair.bridge.ports[1] = down
     pair.agent.port_changed(down)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from saps.ofm.controller.controller import Controller
-from saps.ofm.controller.events import Apply, Event, GoneOn, Intended, Intent, Read, Told
+from saps.ofm.controller.events import Announce, Apply, Event, GoneOn, Intended, Intent, Read, Told
 from saps.ofm.flows.plan import BROKER
 from saps.ofm.flows.tables import Match
 from saps.ofm.network.traffic import with_capacities
@@ -63,7 +63,7 @@ class RequestHandler:
 
     # ---- what others do
 
-    def carry_out(self, effect: Read | Apply) -> None:
+    def carry_out(self, effect: Read | Apply | Announce) -> None:
         """Carry out an effect at a switch if it is connected, and `handle` its outcome later."""
         raise NotImplementedError
 

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
 from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.announcer import Announcer
 from saps.ofm.controller.driver.request_handler import RequestHandler
 from saps.ofm.controller.events import (
+    Announce,
     Applied,
     Apply,
     Event,
@@ -64,7 +66,7 @@ CHECKED, MOST_CHECKED = 200.0, 20_000
 the most that may be saved up for a large switch. A larger value finds changes sooner, and costs 0.1 ms an entry."""
 TICK = 2.0
 """Period in seconds of checks for trees to move. Each costs at least one search of a planner."""
-SAVE_DELAY, SAVE_REST = 0.2, 20
+SAVE_DELAY, SAVE_REST = 0.5, 20
 """Least delay in seconds until a change is in the state file, and the delay as a multiple of the processor time of the
 last save. An unchanged tree costs 1 us, a changed one 30."""
 
@@ -79,8 +81,6 @@ class ControllerService(RequestHandler):
         self._grace = grace
         self._state = state
         self._switches: dict[int, Switch] = {}
-        self._seen: set[int] = set()
-        """Switches that have connected since the start."""
         self._talks: dict[int, asyncio.Task[None]] = {}
         """The task that waits for each switch."""
         self._saver = Saver(machine)
@@ -88,6 +88,7 @@ class ControllerService(RequestHandler):
         self._saved = (-1, -1)
         """Versions of the network and of the states that the state file has, or soon will have."""
         self._sought = asyncio.Event()
+        self._announcer = Announcer(self._switches)
         self._tasks: set[asyncio.Task[None]] = set()
         self._cyclic = False
         """Whether a warning of the network's cycles has been logged."""
@@ -102,6 +103,7 @@ class ControllerService(RequestHandler):
         self.server = server
         self._spawn(self._settle())
         self._spawn(self._seek())
+        self._spawn(self._announcer.run())
         self._spawn(self._audit())
         self._spawn(self._tick())
         if self._state is not None:
@@ -122,7 +124,6 @@ class ControllerService(RequestHandler):
     def switch_up(self, switch: Switch) -> None:
         """See `server.Listener`, also for the methods that follow."""
         self._switches[switch.dpid] = switch
-        self._seen.add(switch.dpid)
         self._interrupt(switch.dpid)
         ports = {number: port.up for number, port in switch.ports.items() if number <= LAST_PORT}
         speeds = {number: port.speed for number, port in switch.ports.items() if number in ports}
@@ -170,7 +171,8 @@ class ControllerService(RequestHandler):
             self.on_change()
         if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
-        if isinstance(event, LinkChanged | Settled) and self.machine.network.settled:
+        warns = not self.machine.admission.rules.spanning_tree and self.machine.network.settled
+        if warns and isinstance(event, LinkChanged | Settled):
             self._cyclic = _warn_of_cycles(self.machine.topology.redundant, self._cyclic)
 
     def saved(self) -> bytes:
@@ -189,13 +191,15 @@ class ControllerService(RequestHandler):
         """See `RequestHandler.port_counts`."""
         return await self._switches[dpid].port_stats()
 
-    def carry_out(self, effect: Read | Apply) -> None:
+    def carry_out(self, effect: Read | Apply | Announce) -> None:
         """See `RequestHandler.carry_out`."""
         match effect:
             case Read(dpid, again):
                 self._talk(dpid, lambda switch: self._read(switch, AGAIN if again else 0.0))
             case Apply(dpid, changes):
                 self._talk(dpid, lambda switch: self._apply(switch, changes))
+            case Announce(mac, at):
+                self._announcer.announce(mac, at)
 
     def _interrupt(self, dpid: int) -> None:
         """Stop waiting for the answers of a switch's earlier connection."""
@@ -244,9 +248,9 @@ class ControllerService(RequestHandler):
         assert self.server is not None
         network, quiet, before = self.machine.network, 0.0, (0, 0)
         step = min(LOOK, self._grace)
-        while not self._seen or quiet < self._grace:
+        while not network.table_counts or quiet < self._grace:
             await asyncio.sleep(step)
-            there = (len(self._seen), len(self.server.links))
+            there = (len(network.table_counts), len(self.server.links))
             pace = 1.0 if all(map(network.known, self._switches)) else 0.1
             quiet, before = (quiet + pace * step if there == before else 0.0), there
         self.handle(Settled(set(self._switches), self.server.links))
@@ -361,7 +365,7 @@ def _warn_of_cycles(redundant: int, told: bool) -> bool:
     if redundant and not told:
         logger.warning(
             "the network has cycles (links beyond a tree: %d): trees are safe, but the switches' own traffic goes "
-            "round without an end unless they run a spanning tree protocol",
+            "round without an end unless they run a spanning tree protocol, or --spanning-tree=controller is set",
             redundant,
         )
     return bool(redundant)

@@ -121,6 +121,15 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             flag="--planes N",
         ),
     ] = 4
+    spanning_tree: Annotated[
+        Literal["switches", "controller"],
+        knob(
+            "What keeps the switches' own flooding free of loops: switches (a protocol of theirs, or no cycles) or "
+            "controller (closes links beyond a spanning tree to all but OFMs)",
+            cost="with controller three entries at each end of a closed link",
+            flag="--spanning-tree WHOSE",
+        ),
+    ] = "switches"
     state: Annotated[
         Path | None,
         knob(

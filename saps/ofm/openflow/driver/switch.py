@@ -165,9 +165,9 @@ class Switch:
 
     # ---- the rest
 
-    def packet_out(self, port: int, frame: bytes) -> None:
-        """Send a frame out of a port; like any packet, it may be lost."""
-        self._channel.tell(r.SendPacket(port, frame))
+    def packet_out(self, port: int, frame: bytes, at: int | None = None) -> None:
+        """Send a frame out of a port, as if it had come by the port `at`; like any packet, it may be lost."""
+        self._channel.tell(r.SendPacket(port, frame, at))
 
     async def role(self, role: Role, generation: int = 0) -> RoleState:
         """Ask for a role and return the granted one. An election of a master raises `generation`. Raises `RefusedError`
