@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 import msgspec
 
 from saps.overlay.delivery.pending import Pending
-from saps.overlay.delivery.publications import give, properties_of, select
-from saps.overlay.frames.delivery import Publish
+from saps.overlay.delivery.publications import give, properties_of
+from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 
 NUMBERED = 16
@@ -148,12 +150,17 @@ def joined(bodies: Sequence[Publish]) -> Publish:
 
 
 def split(body: Publish, weights: Sequence[int], room: int) -> Iterator[Publish]:
-    """Yield the publications of a body in as few parts as possible. Each part has at most `room` bytes, or a single
-    publication."""
-    begin, used = 0, weights[0]
-    for index in range(1, len(weights)):
-        used += weights[index]
-        if used > room:
-            yield select(body, range(begin, index))
-            begin, used = index, weights[index]
-    yield select(body, range(begin, len(weights)))
+    """Yield the publications of a body to one topic in as few parts as possible. Each part has at most `room` bytes, or
+    a single publication."""
+    (topic,) = body.parts
+    ends, properties = list(accumulate(weights)), properties_of(body)
+    begin, prev = 0, topic.prev
+    while begin < len(ends):
+        end = max(begin + 1, bisect_right(ends, room + (ends[begin - 1] if begin else 0), begin))
+        cut = slice(begin, end)
+        parts, seqs = [Part(topic.topic, prev)], body.seqs[cut]
+        part = Publish(0, 0, 0, body.qos, body.retain, parts, body.which[cut], seqs, body.payloads[cut], [], [])
+        if properties is not None:
+            give(part, properties[cut], {})
+        yield part
+        begin, prev = end, seqs[-1]
