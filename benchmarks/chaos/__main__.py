@@ -143,7 +143,7 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="saps-chaos-")))
         sync = {"storage.sync": chosen.sync}
-        built = stack.enter_context(Lab(topology(chosen.brokers))) if lab else None
+        built = stack.enter_context(Lab(topology(chosen.brokers), ipv6=True)) if lab else None
         if built is not None:
             openflow = not OPENFLOW.isdisjoint(kinds)
             ground = in_lab(built, folder, sync, disks=disks, openflow=openflow, job=chosen.spark)

@@ -65,6 +65,7 @@ class Cable:
         for place, host in enumerate(hosts):
             deaf = unheard(place, len(hosts))
             rules = [f"add rule inet {TABLE} in ip saddr {hosts[other].ip} drop" for other in deaf]
+            rules += [f"add rule inet {TABLE} in ip6 saddr {hosts[other].ipv6} drop" for other in deaf]
             chain = f"add chain inet {TABLE} in {{ type filter hook input priority 0 ; }}"
             self._nft(host.name, "\n".join([f"add table inet {TABLE}", chain, *rules]))
 

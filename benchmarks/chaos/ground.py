@@ -280,8 +280,8 @@ def in_lab(
     openflow: bool = False,
     job: bool = False,
 ) -> Ground:
-    """A broker on each host of a lab of that topology. `openflow`: some topics have trees; `job`: with the Spark
-    job."""
+    """A broker on each host of a lab of that topology. `openflow`: some topics leave by OpenFlow multicast; `job`:
+    with the Spark job."""
     switches = sorted({host.switch for host in lab.topology.hosts})
     clusters = dict(zip(switches, CLUSTERS, strict=True))
     hosts = lab.topology.hosts

@@ -1,7 +1,7 @@
 """What has a lab's topics travel by OpenFlow multicast, and can die: controller, OFGate, switches, the Spark job.
 
-A third of the brokers publish by ALM only; the topics of the others have trees, with EITHER and with BOTH. OFGate is
-told to keep these trees, so that it makes them again whenever it can.
+A quarter of the brokers publish by ALM only; the topics of the others have trees, with EITHER and with BOTH, or leave
+by stateless delivery. OFGate is told to keep these trees, so that it makes them again whenever it can.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from lab import MANAGEMENT_GATE, Lab
 from lab.namespace import Namespace
 from lab.programs import GATE, NORTHBOUND, OPENFLOW, UDP, Program
 from lab.state import LabError
+from saps.ofm.switch.topologies import NETWORK
 
-WAYS = ("alm", "either", "both")
+WAYS = ("alm", "either", "both", "stateless")
 """How a broker's publications travel, in turn; the last level of their topics."""
 BOTH = "chaos/+/both"
 """The topics that use BOTH; all others that have trees use EITHER."""
+STATELESS = "chaos/+/stateless"
+"""The topics that leave by stateless delivery."""
 DOOR = 8282
 """Port of OFGate, for the job's decisions."""
 COUNTING = 1
@@ -45,19 +48,22 @@ class OpenFlow:
         self._job = job
         self._programs: dict[Kind, Program] = {}
         self._topics: dict[str, str] = {}
+        """Topics that do not go by ALM only, each with the broker that publishes to it."""
         self._join: list[str] = []
         self._counted: dict[str, tuple[int, int]] = {}
         self.publications = 0
-        """Publications to topics that are to have trees, as far as they were counted before their brokers died."""
+        """Publications to these topics, as far as they were counted before their brokers died."""
         self.carried = 0
-        """Those of them that left along a tree."""
+        """Those of them that left by OpenFlow multicast."""
 
     def settings(self, host: str) -> dict[str, str]:
         """What a broker on a host must be told."""
         found = {
-            "ofm.listen": f"{self.lab.topology.host(host).ip}:{UDP}",
+            "ofm.listen": f"[{self.lab.topology.host(host).ipv6}]:{UDP}",
             "ofm.mode": "either",
             "ofm.exceptions": BOTH,
+            "ofm.delivery": "stateless",
+            "ofm.stateless": STATELESS,
         }
         if self._job:
             found |= {"monitoring.directory": str(self._counts), "monitoring.interval": str(COUNTING)}
@@ -71,7 +77,7 @@ class OpenFlow:
         await asyncio.to_thread(self.lab.set_controller, ("127.0.0.1", OPENFLOW))
 
     async def start_gate(self, topics: Mapping[str, str], join: Sequence[str]) -> None:
-        """OFGate, after the brokers, and the job. `topics`: those that are to have trees, each with the broker that
+        """OFGate, after the brokers, and the job. `topics`: those that do not go by ALM only, each with the broker that
         publishes to it. Raises `LabError`."""
         self._topics, self._join = dict(topics), list(join)
         await self._run(Kind.OFGATE)
@@ -79,8 +85,8 @@ class OpenFlow:
             await self._run(Kind.SPARK)
 
     async def built(self) -> None:
-        """Wait until all topics have trees. Raises `LabError`."""
-        await asyncio.to_thread(self._until, lambda status: constructed(status) >= set(self._topics))
+        """Wait until all topics have trees that are to have one. Raises `LabError`."""
+        await asyncio.to_thread(self._until, lambda status: constructed(status) >= set(self._trees))
 
     async def restart(self, kind: Kind, seconds: float) -> None:
         """`kill -9` of one of the programs, and a new one after so many seconds. Raises `LabError`."""
@@ -130,6 +136,10 @@ class OpenFlow:
         return [(program.name, program.words) for program in self._programs.values()]
 
     @property
+    def _trees(self) -> list[str]:
+        return [topic for topic in self._topics if not topic.endswith(WAYS[-1])]
+
+    @property
     def _counts(self) -> Path:
         return self._folder / "counts"
 
@@ -156,6 +166,7 @@ class OpenFlow:
 
     def _controller(self) -> list[str]:
         options = ["--listen", f"127.0.0.1:{OPENFLOW}", "--northbound", f"{MANAGEMENT_GATE}:{NORTHBOUND}"]
+        options += ["--loopback", f"fd{NETWORK}::ffff", "--ofm-range", "[ff05:77::/112]:5000-5999"]
         options += ["--token-file", str(self._token)]
         return ["controller", *options, "--state", str(self._folder / "ofc.json"), "--log-level", "warning"]
 
@@ -170,7 +181,7 @@ class OpenFlow:
         options += ["--token-file", str(self._token)]
         options += ["--decisions", f"127.0.0.1:{DOOR}", "--log-level", "warning"]
         options += [word for address in self._join for word in ("--join", address)]
-        return ["ofgate", *options, *(word for topic in self._topics for word in ("--exploit", topic))]
+        return ["ofgate", *options, *(word for topic in self._trees for word in ("--exploit", topic))]
 
     def _monitor(self) -> list[str]:
         options = ["--source", str(self._counts), "--state", str(self._folder / "job"), "--window", f"{COUNTING}s"]

@@ -99,7 +99,7 @@ def verdict(outcome: Outcome) -> str:
     words.append(f"sessions lost: {outcome.sessions_lost}")
     if outcome.tree_topics:
         share = 100 * outcome.by_tree / outcome.tree_topics
-        words.append(f"{share:.0f} % of what was published to topics of OpenFlow multicast left along its trees")
+        words.append(f"{share:.0f} % of what was published to topics of OpenFlow multicast left by it")
     words += [f"lost from the {place} of a stream: {count}" for place, count in sorted(outcome.places.items()) if count]
     words += [f"not recovered: {each}" for each in outcome.not_recovered]
     if outcome.never_came:

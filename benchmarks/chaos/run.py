@@ -65,9 +65,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     places: dict[str, int] = {}
     """From where in their streams owed messages of QoS 1 and 2 are lost."""
     tree_topics: int = 0
-    """Publications to topics that were to have OpenFlow trees, as far as they were counted."""
+    """Publications to topics that were to leave by OpenFlow multicast, as far as they were counted."""
     by_tree: int = 0
-    """Those of them that left along one."""
+    """Those of them that did."""
 
     @property
     def good(self) -> bool:

@@ -101,7 +101,7 @@ class Planes:
         """Head for the best layout now. Return whether it is another one than the present."""
         network = self._network
         seen = (self.brokers, network.topology.version, network.settled, dict(network.table_counts))
-        if seen == self._seen or (self.brokers is not None and not network.settled):
+        if seen == self._seen or (self.brokers is not None and not network.settled and self._early(self.brokers)):
             return False
         self._seen, self._refusal = seen, None
         try:
@@ -117,6 +117,11 @@ class Planes:
         self._former = self.layout
         self._head_for(layout, [*rollout(self.layout, layout), final])
         return True
+
+    def _early(self, brokers: frozenset[BrokerAddress]) -> bool:
+        """Return whether it is too early to plan, while the network has not settled: what is missing may still be
+        found."""
+        return not self._network.all_read or reachable(self._network.topology, brokers) != brokers
 
     def _head_for(self, layout: Layout | None, stages: Iterable[Mapping[int, Tables]]) -> None:
         self.layout, self._stages = layout, deque(stages)
@@ -161,8 +166,8 @@ class Planes:
         self.brokers, self.sets = frozenset(brokers), tuple(map(tuple, sets))
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.UPDATING, version=version)
         try:
-            self.layout = Layout(self.sets, tuple(planes), loopback=self._rules.loopback)
-            self._held = tables(self.layout)
+            self.layout = Layout(self.sets, tuple(planes), loopback=self._rules.loopback) if planes else None
+            self._held = tables(self.layout) if self.layout is not None else {}
             self._ledger.set_aside(self._held)
         except (ValueError, TooFewTablesError, OverBudgetError):
             self.layout, self._held = None, {}

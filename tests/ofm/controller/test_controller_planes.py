@@ -148,6 +148,22 @@ def test_a_restarted_controller_finds_its_planes_and_changes_nothing(network: Ne
         assert (state(world).sets, state(world).planes) == (before.sets, before.planes)
 
 
+def test_planes_begin_when_all_is_there_and_do_not_wait_until_nothing_more_can_come() -> None:
+    network = ring(6)
+    world = World(network, rules())
+    world.intent(EVERY_TOPIC, network.brokers)
+    saved = Saver(world.machine).save()
+    world.start(saved)
+    world.connect(1)
+    world.run()
+    assert (state(world).status, state(world).planes) == (Status.CONSTRUCTING, []), "those of the earlier run were none"
+    world.start(saved)
+    world.appear()
+    world.run()
+    assert (state(world).status, len(state(world).planes)) == (Status.CONSTRUCTED, 3)
+    check(world)
+
+
 @pytest.mark.parametrize("wished", ["before", "after"])
 def test_a_standby_that_has_not_heard_of_the_last_broker_gives_nobody_another_bit(wished: str) -> None:
     """OFGate wishes again, before or after the standby has found all switches."""
