@@ -209,15 +209,20 @@ class Commits:
         for held in self.held:
             held.cut()
         some, batch = bool(self.journal), self.journal.take()
-        if some:
-            self._batch = batch
-            self._missing = 1
+        if not some:
+            self._settle()
+            return
+        self._batch = batch
+        self._missing = 1 if self.copier is None else 2
+        try:
             if self.copier is not None:
-                self._missing = 2
                 self.copier.append(batch, lambda: self._one_done(batch))
             self._driver.write(batch, self)
-        else:
-            self._settle()
+        except Exception as error:
+            if self._batch is not batch:  # it was written, and what failed is what had waited for it
+                raise
+            logger.exception("a commit could not begin")  # without another attempt nothing would be acknowledged
+            self.failed(False, f"{type(error).__name__}: {error}")
 
     def written(self, size: int) -> None:
         """Handle the driver's report that the batch is on disk; the storage now uses `size` bytes."""

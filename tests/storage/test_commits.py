@@ -106,6 +106,28 @@ def test_the_end_of_a_turn_does_not_hurry_a_broken_disk() -> None:
     assert len(driver.written) == 2
 
 
+def test_a_commit_that_cannot_begin_is_tried_again() -> None:
+    driver, done = Manual(), list[str]()
+    write, faults = driver.write, [ValueError("an integer out of range")]
+
+    def broken(batch: Batch, commits: Commits) -> None:
+        if faults:
+            raise faults.pop()
+        write(batch, commits)
+
+    driver.write = broken  # type: ignore[method-assign]
+    driver.journal.put(Table.COPIES, 1, (1, 1, 1, 1, None))
+    driver.commits.then(lambda: done.append("acknowledged"))
+    driver.run(0)
+    assert driver.commits.health.fault is not None
+    assert driver.commits.health.fault.text == "ValueError: an integer out of range"
+    driver.run(RETRY)
+    driver.commits.written(0)
+    assert done
+    assert not driver.commits.pending
+    assert driver.commits.health.fault is None
+
+
 class Others:
     """Other brokers. (A `saps.storage.commits.Copier`.)"""
 

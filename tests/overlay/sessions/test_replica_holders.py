@@ -14,6 +14,7 @@ from saps.overlay.frames.ring import Leave
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.changes import Owned
+from saps.overlay.sessions.replicas.holders import CONFIRM
 from saps.overlay.sessions.replicas.source import Source
 from saps.storage.journal import Change, Table
 from tests import marks
@@ -65,6 +66,22 @@ def test_holders_are_of_the_same_site_and_of_different_zones() -> None:
     assert chosen("c/a", "c/b", "x/e", "x/f") == {"c/b", "c/a"}
     assert "c/b" in chosen("c/b", "x/e", "x/f")
     assert chosen("c/b", copies=1) == set()
+
+
+def test_sessions_without_traffic_get_holders_as_soon_as_there_are_brokers() -> None:
+    """After a cut they had none until something changed."""
+    mesh = Replicated(1)
+    one, two, three = mesh.build(3)
+    Nomad.at(one, mesh)
+    mesh.run(2)
+    for broker in (two, three):
+        mesh.crash(broker.name)
+    mesh.run(10)
+    assert one.node.replicas.source.in_sync == []
+    for name in ("b3", "b4"):
+        mesh.add(name, contact=one.name)
+    mesh.run(2 * CONFIRM)
+    assert {ref.name for ref in one.node.replicas.source.in_sync} == {"b3", "b4"}
 
 
 @marks.expect("copies declined")

@@ -163,7 +163,9 @@ class Replicas:
 
     def confirm(self) -> None:
         """Tell the owners how far this broker follows their logs, every `CONFIRM` seconds: an owner may have replaced
-        it meanwhile. Adopted later, such a copy would bring back what has been delivered."""
+        it meanwhile. Adopted later, such a copy would bring back what has been delivered. If there are too few holders
+        of this broker's sessions, look for others: some may have come since the last change."""
+        self.source.review()
         for copy in self.copies.values():
             if copy.state is State.FOLLOWING:
                 self._port.send(copy.owner, Appended(copy.stream, copy.seq))
