@@ -51,9 +51,15 @@ class SpanningTree:
             for end in link:
                 closed.setdefault(end.dpid, set()).add(end.port)
         before, self._closed = self._closed, {dpid: frozenset(ports) for dpid, ports in closed.items()}
-        changed = [dpid for dpid in before.keys() | closed.keys() if before.get(dpid) != self._closed.get(dpid)]
-        self._changing.update(changed)
-        return [dpid for dpid in sorted(changed) if network.want(dpid, CLOSED, entries(closed.get(dpid, ())))]
+        touched = []
+        for dpid in sorted(before.keys() | closed.keys()):
+            if before.get(dpid) != self._closed.get(dpid):
+                wanted = entries(closed.get(dpid, ()))
+                if network.switch_state(dpid).holds(CLOSED) != wanted:  # else a run before has closed them
+                    self._changing.add(dpid)
+                if network.want(dpid, CLOSED, wanted):
+                    touched.append(dpid)
+        return touched
 
     def announcements(self) -> list[Announce]:
         """Return the hosts that must announce themselves, once all switches have confirmed a change."""

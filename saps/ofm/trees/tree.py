@@ -99,7 +99,9 @@ class Tree:
     def without(self, brokers: Iterable[BrokerAddress]) -> Tree:
         """Return the tree after these brokers have left. Branches that lead to no broker any more are pruned
         completely."""
-        gone = set(brokers)
+        gone = self.brokers.keys() & set(brokers)
+        if not gone:
+            return self
         left = {broker: place for broker, place in self.brokers.items() if broker not in gone}
         return broadcast_as(Tree(pruned(self.links, {place.dpid for place in left.values()}), left), self.spread)
 

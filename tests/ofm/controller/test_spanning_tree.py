@@ -103,7 +103,9 @@ def test_a_restart_leaves_closed_links_closed(network: Network, saved: bool, see
     world.run()
     held = {dpid: switch.tables for dpid, switch in world.fabric.switches.items()}
     world.start(Saver(world.machine).save() if saved else None)
+    world.announced.clear()
     begin(world)
+    assert world.announced == []
     assert {dpid: switch.tables for dpid, switch in world.fabric.switches.items()} == held
 
 
