@@ -221,7 +221,9 @@ class Commits:
         except Exception as error:
             if self._batch is not batch:  # it was written, and what failed is what had waited for it
                 raise
-            logger.exception("a commit could not begin")  # without another attempt nothing would be acknowledged
+            if self.health.fault is None:
+                logger.exception("a commit could not begin")
+            # Tried again, though the same batch may fail for ever: then everything new is refused, and the log says so.
             self.failed(False, f"{type(error).__name__}: {error}")
 
     def written(self, size: int) -> None:

@@ -18,6 +18,9 @@ from saps.ofm.switch.network import MOST_HOPS
 from saps.ofm.switch.packets import Packet
 from saps.ofm.switch.switch import Normal, Switch
 
+MOST_COPIES = 1000
+"""Copies under way of which no network without a loop has as many."""
+
 
 class LoopError(Exception):
     """A packet goes round in circles."""
@@ -108,7 +111,7 @@ class Fabric:
         if not self._flying:
             return False
         at, packet, hops = self._flying.popleft()
-        if hops >= MOST_HOPS:
+        if hops >= MOST_HOPS or len(self._flying) > MOST_COPIES:
             self._flying.clear()
             raise LoopError(f"{hops} hops, last into {at}: {packet}")
         switch = self.switches.get(at.dpid)

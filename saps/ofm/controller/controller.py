@@ -9,13 +9,13 @@ Failures are reported in the OFM's state. An intent that lacks a path or a budge
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Iterable
 
 from msgspec.structs import replace as with_
 
 from saps.ofm.controller.addresses import AddressPool, OfmAddress
 from saps.ofm.controller.admission import Admission, NotAdmittedError, Rules
+from saps.ofm.controller.batches import Batches
 from saps.ofm.controller.coded_pool import CodedPool
 from saps.ofm.controller.concerns import Concerns
 from saps.ofm.controller.events import (
@@ -40,7 +40,7 @@ from saps.ofm.controller.planes import Planes
 from saps.ofm.controller.record import Record
 from saps.ofm.controller.spanning_tree import SpanningTree
 from saps.ofm.flows.budget import Ledger
-from saps.ofm.flows.plan import PLANES, ours
+from saps.ofm.flows.plan import CLOSED, PLANES, ours
 from saps.ofm.flows.switch_state import BASE, Part, split
 from saps.ofm.flows.tables import Room, Tables
 from saps.ofm.network.network import Network
@@ -51,10 +51,6 @@ from saps.ofm.stateless.address import EVERY_TOPIC
 from saps.ofm.trees.growth import connected
 from saps.ofm.trees.moves import Moves
 from saps.ofm.trees.tree import Planners, Tree
-
-TOGETHER = 200
-"""Parts of switches that change until batches begin, while OFMs are left that something has happened to. A larger value
-makes fewer and larger batches: each costs a message and a barrier; the first OFM waits longer."""
 
 
 class Controller:
@@ -82,8 +78,7 @@ class Controller:
         self._concerns = Concerns()
         self.touched: dict[str, None] = {}
         """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
-        self._due: Counter[int] = Counter()
-        """Switches whose next batch may begin, with the number of reasons."""
+        self._batches = Batches()
         self._effects: list[Effect] = []
 
     # -- what is asked
@@ -140,6 +135,8 @@ class Controller:
                 if self.ledger.at(now):
                     self._retry()
                 self._stale |= dict.fromkeys(self.moves.at(now, self.records))
+                self._spanning_tree.at(now)
+                self._batches.due(self._spanning_tree.run(), hurry=True)
             case PolicyChanged(policy):
                 self.admission.barriers.policy = policy
                 self._all_stale()
@@ -153,9 +150,9 @@ class Controller:
             case _:
                 self._news(event)
         if isinstance(event, TablesRead | Applied | Failed) and isinstance(self.pool, AddressPool):
-            self._due[event.dpid] += 1
+            self._batches.due([event.dpid])
         elif isinstance(event, Settled) or isinstance(self.pool, CodedPool):
-            self._due.update(self.network.switch_states.keys())
+            self._batches.due(self.network.switch_states)
         self._run(most)
         effects, self._effects = self._effects, []
         return effects
@@ -191,7 +188,7 @@ class Controller:
             self._stale |= dict.fromkeys([*before, *after])
             if self.admission.barriers.policy is not None and switches != self.topology.switches:
                 self._all_stale()  # a policy's clusters now name other switches
-        self._due.update(self._spanning_tree.run())
+        self._batches.due(self._spanning_tree.run(), hurry=True)
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
             if self.ledger.forget(news.dpid):
@@ -209,6 +206,8 @@ class Controller:
             return
         if event.short is not None and event.short is not Room.METERS:
             self._full[event.dpid] = event.short
+        if CLOSED in refused:
+            self._batches.due(self._spanning_tree.refused(event.dpid))
         if PLANES in refused and event.short is not Room.METERS:
             self.planes.refuse(event.why)
         given_up = [self._give_up(topic, event) for topic in map(self.admission.topic, refused) if topic is not None]
@@ -233,14 +232,13 @@ class Controller:
         if BASE in other:
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
         self._touch(other)
-        self._due.update(self._spanning_tree.run())
+        self._batches.due(self._spanning_tree.run(), hurry=True)
         if not self.network.settled and self.network.all_read:
             self._stale |= dict.fromkeys(self._concerns.wanting)
         if (room := self._full.pop(dpid, None)) is not None:
-            strangers = self.network.switch_state(
-                dpid
-            ).strangers  # no plan counts them, so their room is not available to plans
-            full = Tables.merged(held for part, held in split(ours(tables)).items() if part not in strangers)
+            # No plan counts these, so their room is not available to plans.
+            uncounted = {CLOSED, *self.network.switch_state(dpid).strangers}
+            full = Tables.merged(held for part, held in split(ours(tables)).items() if part not in uncounted)
             self.ledger.learn(dpid, room, full, self.network.baseline)
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
 
@@ -265,19 +263,19 @@ class Controller:
     def _run(self, most: int | None = None) -> None:
         """Do what can be done now: advance stages, choose plans, and begin the resulting batches."""
         while touched := self.planes.run():
-            self._due.update(touched)
-            self._begin(hurry=True)
+            self._batches.due(touched, hurry=True)
+            self._begin()
         self._effects += self._spanning_tree.announcements()
         if (planes := self.planes.describe()) != self.planes.state:
             self._told(self.planes, planes)
         concerned: dict[str, None] = {}
-        left, hurry = sys.maxsize if most is None else most, False
-        while self._asked or (self._stale and left > 0) or self._begin(hurry):
+        left = sys.maxsize if most is None else most
+        while self._asked or (self._stale and left > 0) or self._begin():
             asked = bool(self._asked)
             topic = next(iter(self._asked or (self._stale if left > 0 else ())), None)
             if topic is None:
                 continue  # nobody is concerned by what has begun
-            hurry |= asked
+            self._batches.advanced(hurry=asked)
             self._asked.pop(topic, None)
             self._stale.pop(topic, None)
             record = self.records.get(topic) or self.moves.record(topic)
@@ -295,18 +293,15 @@ class Controller:
                 self._tell(self.records[topic])
         self.touched |= concerned
 
-    def _begin(self, hurry: bool) -> bool:
-        """Begin the next batch at each switch that is due and idle. Return False if there is none, or if more OFMs
-        shall go into it, unless there is `hurry`."""
-        if not self._due or (self._stale and not hurry and self._due.total() < TOGETHER):
-            return False
-        due, self._due = self._due, Counter()
+    def _begin(self) -> bool:
+        """Begin the next batch at each switch that is due and idle. Return whether there was one."""
+        due = self._batches.begin(more=bool(self._stale))
         for dpid in due:
             changes, settled = self.network.switch_state(dpid).batch()
             if changes:
                 self._effects.append(Apply(dpid, tuple(changes)))
             self._touch(settled)
-        return True
+        return bool(due)
 
     def _advance(self, record: Record) -> None:
         """Advance an OFM as far as possible without an answer."""
@@ -327,7 +322,7 @@ class Controller:
         for dpid, tables in stage.items():
             record.held[dpid] = tables
             if self.network.want(dpid, self.admission.part(record), tables):
-                self._due[dpid] += 1
+                self._batches.due([dpid])
         record.waiting = frozenset(stage)
 
     def _finish(self, record: Record) -> bool:

@@ -248,6 +248,8 @@ def rules(settings: ControllerSettings) -> Rules:
         raise SettingError(
             "parallel_links", "only topic is for addresses that are codes: there entries serve many topics"
         )
+    if settings.spanning_tree != "switches" and settings.addresses == "coded":
+        raise SettingError("spanning_tree", "only switches is for addresses that are codes")
     return Rules(
         settings.ofm_range,
         loopback,

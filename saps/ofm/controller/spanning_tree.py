@@ -2,24 +2,33 @@
 
 A closed link still carries OFMs and stateless delivery, whose entries have higher priorities, and link probes. A link
 stays open or closed as long as it works, so that repairs move no traffic. Switches have learned addresses behind links
-that close, and OpenFlow cannot make them forget. So after each change the controller has all known hosts announce
-themselves again (`Announce`), as a hypervisor does for a virtual machine that has moved. A switch without room for the
-entries is asked again each second.
+that no longer lead there, and OpenFlow cannot make them forget. So after a change the controller announces all known
+hosts in their names (`Announce`), as a hypervisor does for a virtual machine that has moved.
+
+A switch that has lost its controller goes on flooding. So its links count until a port of theirs goes down, or until
+it has been back for `RETURNED` seconds without them. A new link floods until its first probes have come, and both ends
+have confirmed that it is closed.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from saps.ofm.controller.events import Announce
 from saps.ofm.flows.plan import CLOSED, COOKIE
 from saps.ofm.flows.tables import Flow, Masked, Match, Tables
 from saps.ofm.network.network import Network
-from saps.ofm.network.topology import Link, Port
+from saps.ofm.network.topology import Link
 from saps.ofm.openflow.base import ARP, SOLICITATION
 
+logger = logging.getLogger(__name__)
+
+RETURNED = 10.0
+"""Seconds for which the links of a switch that is back count although they have not been found again."""
 _REST = 1
 """Priority of the entry that drops what comes in by a closed port: above the table-miss entry, below all others."""
+_NOTHING = Tables()
 
 
 class SpanningTree:
@@ -27,45 +36,102 @@ class SpanningTree:
 
     def __init__(self, network: Network, closes: bool) -> None:
         self._network, self._closes = network, closes
+        self._links: frozenset[Link] = frozenset()
+        """Links over which switches flood, open or closed."""
         self._open: frozenset[Link] = frozenset()
-        self._closed: dict[int, frozenset[int]] = {}
-        """Closed ports by switch."""
-        self._version = -1
-        """Version of the topology that these were chosen for."""
-        self._changing: set[int] = set()
-        """Switches that have not confirmed their closed ports."""
+        self._wanted: set[int] = set()
+        """Switches whose closed ports have been chosen."""
+        self._seen: tuple[int, bool] | None = None
+        """Version of the topology that these were chosen for, and whether it had settled; None: choose again."""
+        self._away: dict[int, float] = {}
+        """Switches that were away -> time at which their links must have been found again; infinite while away."""
+        self._now = 0.0
+        self._full: set[int] = set()
+        """Switches that have refused the entries since the last `at`."""
+        self._changed: set[int] = set()
+        """Switches that must confirm their entries before hosts are announced."""
+        self._announces = False
+        """Whether hosts are to be announced then."""
+
+    def at(self, now: float) -> None:
+        """Set the time in seconds: what waits for it is chosen again by the next `run`."""
+        self._now = now
+        back = [dpid for dpid, until in self._away.items() if until <= now]
+        for dpid in back:
+            del self._away[dpid]
+        if back or self._full:
+            self._seen, self._full = None, set()
 
     def run(self) -> list[int]:
         """Choose the open links of the present network. Return the switches whose wanted tables have changed.
 
         At a start nothing is chosen before all switches have been read, as they may have closed ports."""
         network = self._network
-        if not self._closes or network.topology.version == self._version or not (network.settled or network.all_read):
+        if not self._closes:
             return []
-        self._version = network.topology.version
-        usable = network.topology.usable
-        held = {Port(dpid, port) for dpid, tables in network.found(CLOSED).items() for port in closed_in(tables)}
-        self._open = spanning(usable, lambda link: (link not in self._open, not held.isdisjoint(link), link))
-        closed: dict[int, set[int]] = {}
-        for link in usable - self._open:
+        self._watch()
+        self._links = network.topology.usable | {link for link in self._links if self._floods(link)}
+        seen = network.topology.version, network.settled
+        if seen == self._seen or not (network.settled or network.all_read):
+            return []
+        self._seen = seen
+        held = {dpid: frozenset(closed_in(tables)) for dpid, tables in network.found(CLOSED).items()}
+        before = self._open
+
+        def order(link: Link) -> tuple[bool, bool, Link]:
+            return any(end.port in held.get(end.dpid, ()) for end in link), link not in before, link
+
+        self._open = spanning(self._links, order)
+        self._announces |= network.settled and not self._open <= before
+        closed: dict[int, set[int]] = {dpid: set() for dpid in self._wanted}
+        for dpid, ports in held.items():  # until the network has settled, what an earlier run has closed stays closed
+            closed[dpid] = set() if network.settled else set(ports)
+        for link in self._links - self._open:
             for end in link:
                 closed.setdefault(end.dpid, set()).add(end.port)
-        before, self._closed = self._closed, {dpid: frozenset(ports) for dpid, ports in closed.items()}
-        touched = []
-        for dpid in sorted(before.keys() | closed.keys()):
-            if before.get(dpid) != self._closed.get(dpid):
-                wanted = entries(closed.get(dpid, ()))
-                if network.switch_state(dpid).holds(CLOSED) != wanted:  # else a run before has closed them
-                    self._changing.add(dpid)
-                if network.want(dpid, CLOSED, wanted):
-                    touched.append(dpid)
-        return touched
+        return [dpid for dpid, ports in sorted(closed.items()) if self._close(dpid, ports, held.get(dpid, frozenset()))]
+
+    def _close(self, dpid: int, ports: set[int], held: frozenset[int]) -> bool:
+        """Close these ports of a switch, of which those `held` are closed. Return whether its wanted tables change."""
+        if dpid in self._full:
+            return False
+        self._wanted.add(dpid)
+        if ports != held:
+            self._changed.add(dpid)
+            self._announces = True
+        return self._network.want(dpid, CLOSED, entries(ports))
+
+    def _watch(self) -> None:
+        """Note which switches are away, and which are back."""
+        for dpid in {end.dpid for link in self._links for end in link}:
+            if not self._network.known(dpid):
+                self._away[dpid] = float("inf")
+            elif self._away.get(dpid) == float("inf"):
+                self._away[dpid] = self._now + RETURNED
+
+    def _floods(self, link: Link) -> bool:
+        """Return whether a link that is not found any more may still be there: a switch at its end was away, and no
+        port of it is known to be down or to lead elsewhere."""
+        topology = self._network.topology
+        return any(end.dpid in self._away for end in link) and all(
+            not self._network.known(end.dpid) or (topology.is_up(end) and topology.trunk(end) in (None, link))
+            for end in link
+        )
+
+    def refused(self, dpid: int) -> list[int]:
+        """Do without closed ports at a switch that has refused them, until the next `at`. Return the switches whose
+        wanted tables have changed."""
+        logger.warning("switch %016x closes no ports: its own traffic may go round without an end", dpid)
+        self._full.add(dpid)
+        self._changed.discard(dpid)
+        self._wanted.discard(dpid)
+        return [dpid] if self._network.want(dpid, CLOSED, _NOTHING) else []
 
     def announcements(self) -> list[Announce]:
-        """Return the hosts that must announce themselves, once all switches have confirmed a change."""
-        if not self._changing or not all(self._network.confirmed(dpid, CLOSED) for dpid in self._changing):
+        """Return the hosts to announce, once all switches have confirmed a change."""
+        if not self._announces or not all(self._network.confirmed(dpid, CLOSED) for dpid in self._changed):
             return []
-        self._changing = set()
+        self._changed, self._announces = set(), False
         topology = self._network.topology
         return [Announce(mac, at) for mac, at in self._network.hosts.items() if not topology.is_trunk(at)]
 

@@ -85,11 +85,10 @@ def rollout(before: Plan | None, after: Plan | None, middle: Middle | None = Non
     2. What only `after` has is added.
 
     So after every change on any switch, the links in use are part of one of the two trees: nothing loops and nothing
-    arrives twice. The `core` of what both trees share loses nothing:
-    a leaving branch is cut off at the core before the rest of it is removed, and a joining branch is complete before
-    the core reaches it. All other brokers are muted meanwhile, miss their loopback packets and use ALM, so a loopback
-    packet never misleads a broker of the core. A parallel link carries no packet before its far end accepts it, and its
-    far end accepts packets until none is sent.
+    arrives twice. The brokers of the `core` (`Middle`) lose nothing: a leaving branch is cut off at the core before the
+    rest of it is removed, and a joining branch is complete before the core reaches it. All other brokers are muted
+    meanwhile, miss their loopback packets and use ALM, so a loopback packet never misleads a broker of the core. A
+    parallel link carries no packet before its far end accepts it, and its far end accepts packets until none is sent.
 
     For a planned move, prefer an address of its own for the new tree, and remove the old tree when all senders have
     changed over.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from saps.ofm.flows.plan import CLOSED, ours
+from saps.ofm.flows.plan import ours
 from saps.ofm.flows.switch_state import BASE, Part, part_of
 from saps.ofm.flows.tables import Barrier, Change, DropFlow, DropGroup, DropMeter, PutFlow, PutGroup, Tables
 from saps.ofm.topics.shared_entries import Coded, ordered, shared
@@ -102,9 +102,8 @@ class SharedSwitchState:
         self._tidy()
         self._flying = {part: self._wanted[part] for part in self._unsettled}
         self._unsettled, self._seen = {}, self._codes.version
-        own = {part: tables for part, tables in self._wanted.items() if part in (BASE, CLOSED)}
-        parts = {part: tables for part, tables in self._wanted.items() if part not in own and tables != _NOTHING}
-        self._next = Tables.merged([*own.values(), shared(parts, self._codes.words, self._actual.groups)])
+        parts = {part: tables for part, tables in self._wanted.items() if part != BASE and tables != _NOTHING}
+        self._next = self._wanted[BASE].with_(shared(parts, self._codes.words, self._actual.groups))
         changes = exchange(self._actual, self._next)
         return (changes, []) if changes else ([], self.done())
 
@@ -120,7 +119,7 @@ class SharedSwitchState:
         """Drop the state of OFMs that no longer have an address."""
         words = self._codes.words
         for part, tables in list(self._wanted.items()):
-            if part not in (BASE, CLOSED) and tables == _NOTHING and part not in words and part not in self._unsettled:
+            if part != BASE and tables == _NOTHING and part not in words and part not in self._unsettled:
                 del self._wanted[part]
                 self._assured.discard(part)
 

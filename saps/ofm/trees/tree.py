@@ -97,7 +97,7 @@ class Tree:
         return broadcast_as(Tree(frozenset(link for link in self.links if link.a.dpid in best), brokers), self.spread)
 
     def without(self, brokers: Iterable[BrokerAddress]) -> Tree:
-        """Return the tree after these brokers have left. Branches that lead to no broker any more are pruned
+        """Return the tree after these brokers have left. If any has, branches that lead to no broker are pruned
         completely."""
         gone = self.brokers.keys() & set(brokers)
         if not gone:

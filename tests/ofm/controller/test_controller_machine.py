@@ -47,9 +47,9 @@ class Life(RuleBasedStateMachine):
         closes: bool,
     ) -> None:
         """`entries`: the budget; `capacity`: what a switch takes, which may be less, as of meters; `closes`: whether
-        the controller closes loops, for which there must be room."""
+        the controller closes loops."""
         chosen = rules(entries, limit=limit, spread=spread, spanning_tree=closes)
-        self.world = World(network, chosen, None if closes else capacity, most_meters)
+        self.world = World(network, chosen, capacity, most_meters)
         self.world.appear()
 
     def chosen(self, data: st.DataObject, least: int = 0) -> frozenset[BrokerAddress]:

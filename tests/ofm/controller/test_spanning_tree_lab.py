@@ -88,6 +88,11 @@ async def test_a_ring_of_switches_floods_each_packet_once_also_after_a_failure(t
                         break
                 assert all(set(got.values()) == {1} and everybody <= got for got in heard())
 
+            def forget() -> None:
+                """The switches forget all addresses, so that they must learn them from announcements."""
+                for switch in lab.topology.switches:
+                    lab.switches.run(["ovs-appctl", "fdb/flush", switch.name], capture_output=True, check=True)
+
             def all_learnt() -> bool:
                 """Each switch knows all hosts behind ports that are open."""
                 shut, places = closed(lab), {switch.name: learnt(lab, switch.name) for switch in lab.topology.switches}
@@ -97,10 +102,12 @@ async def test_a_ring_of_switches_floods_each_packet_once_also_after_a_failure(t
 
             await flooded("first")
             open_link = next(link for link in lab.topology.links if link.a_port not in closed(lab).get(link.a, ()))
+            forget()
             lab.set_link(open_link.a, open_link.b, up=False)
             wait_until(lambda: not closed(lab), "the other link to be opened", TIMEOUT)
             wait_until(all_learnt, "the hosts to be announced", TIMEOUT)
             await flooded("second")
+            forget()
             lab.set_link(open_link.a, open_link.b, up=True)
             wait_until(lambda: len(closed(lab)) == 2, "the link that is back to be closed", TIMEOUT)
             wait_until(all_learnt, "the hosts to be announced again", TIMEOUT)

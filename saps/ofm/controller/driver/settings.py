@@ -124,9 +124,9 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     spanning_tree: Annotated[
         Literal["switches", "controller"],
         knob(
-            "What keeps the switches' own flooding free of loops: switches (a protocol of theirs, or no cycles) or "
-            "controller (closes links beyond a spanning tree to all but OFMs)",
-            cost="with controller three entries at each end of a closed link",
+            "Who keeps the switches' own flooding free of loops: switches, or controller, which closes links beyond "
+            "a spanning tree to all but OFM. Not with coded addresses",
+            cost="three entries at each end of a closed link",
             flag="--spanning-tree WHOSE",
         ),
     ] = "switches"
