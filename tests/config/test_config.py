@@ -300,7 +300,7 @@ def test_the_page_has_the_tables_of_these_settings() -> None:
 FLAGS = {
     "saps.cli.broker": "name cluster mqtt overlay alm join* web* upstream log-level set*",
     "saps.cli.controller": "listen northbound ofm-range addresses topic-code topics loopback parallel-links "
-    "flow-budget "
+    "flow-budget spanning-tree "
     "bucket-budget meter state peer takeover token-file certificate clients client-names revoked openflow-certificate "
     "openflow-clients grace probe-interval planner planes clusters capacities demands move-share move-overlap policy "
     "log-level install-completion! show-completion!",
