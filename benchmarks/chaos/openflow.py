@@ -21,6 +21,7 @@ from lab.namespace import Namespace
 from lab.programs import GATE, NORTHBOUND, OPENFLOW, UDP, Program
 from lab.state import LabError
 from saps.ofm.switch.topologies import NETWORK
+from saps.topics import matches
 
 WAYS = ("alm", "either", "both", "stateless")
 """How a broker's publications travel, in turn; the last level of their topics."""
@@ -137,7 +138,7 @@ class OpenFlow:
 
     @property
     def _trees(self) -> list[str]:
-        return [topic for topic in self._topics if not topic.endswith(WAYS[-1])]
+        return [topic for topic in self._topics if not matches(STATELESS, topic)]
 
     @property
     def _counts(self) -> Path:

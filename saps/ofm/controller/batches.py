@@ -20,9 +20,9 @@ class Batches:
 
     def due(self, dpids: Iterable[int], *, hurry: bool = False) -> None:
         """Note switches with changes; with `hurry` their batches shall not wait for more."""
-        before = len(self._due)
-        self._due |= dict.fromkeys(dpids)
-        self._hurry |= hurry and len(self._due) > before
+        these = dict.fromkeys(dpids)
+        self._due |= these
+        self._hurry |= hurry and bool(these)
 
     def advanced(self, *, hurry: bool) -> None:
         """Note that one more OFM has been advanced; with `hurry` somebody waits for it."""

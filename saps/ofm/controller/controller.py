@@ -136,7 +136,6 @@ class Controller:
                     self._retry()
                 self._stale |= dict.fromkeys(self.moves.at(now, self.records))
                 self._spanning_tree.at(now)
-                self._batches.due(self._spanning_tree.run(), hurry=True)
             case PolicyChanged(policy):
                 self.admission.barriers.policy = policy
                 self._all_stale()
@@ -188,7 +187,6 @@ class Controller:
             self._stale |= dict.fromkeys([*before, *after])
             if self.admission.barriers.policy is not None and switches != self.topology.switches:
                 self._all_stale()  # a policy's clusters now name other switches
-        self._batches.due(self._spanning_tree.run(), hurry=True)
         if isinstance(news, SwitchUp):
             self._effects.append(Read(news.dpid))
             if self.ledger.forget(news.dpid):
@@ -232,7 +230,6 @@ class Controller:
         if BASE in other:
             self._stale |= dict.fromkeys(self._concerns.at(dpid))
         self._touch(other)
-        self._batches.due(self._spanning_tree.run(), hurry=True)
         if not self.network.settled and self.network.all_read:
             self._stale |= dict.fromkeys(self._concerns.wanting)
         if (room := self._full.pop(dpid, None)) is not None:
@@ -262,7 +259,7 @@ class Controller:
 
     def _run(self, most: int | None = None) -> None:
         """Do what can be done now: advance stages, choose plans, and begin the resulting batches."""
-        while touched := self.planes.run():
+        while touched := [*self._spanning_tree.run(), *self.planes.run()]:
             self._batches.due(touched, hurry=True)
             self._begin()
         self._effects += self._spanning_tree.announcements()

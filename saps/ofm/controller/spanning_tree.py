@@ -13,14 +13,16 @@ have confirmed that it is closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from saps.ofm.controller.events import Announce
 from saps.ofm.flows.plan import CLOSED, COOKIE
 from saps.ofm.flows.tables import Flow, Masked, Match, Tables
+from saps.ofm.network.forest import joining
 from saps.ofm.network.network import Network
 from saps.ofm.network.topology import Link
 from saps.ofm.openflow.base import ARP, SOLICITATION
+from saps.ofm.trees.tree import pair_of
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +83,8 @@ class SpanningTree:
         def order(link: Link) -> tuple[bool, bool, Link]:
             return any(end.port in held.get(end.dpid, ()) for end in link), link not in before, link
 
-        self._open = spanning(self._links, order)
+        ordered = sorted(self._links, key=order)
+        self._open = frozenset(ordered[place] for place in joining(map(pair_of, ordered)))
         self._announces |= network.settled and not self._open <= before
         closed: dict[int, set[int]] = {dpid: set() for dpid in self._wanted}
         for dpid, ports in held.items():  # until the network has settled, what an earlier run has closed stays closed
@@ -134,25 +137,6 @@ class SpanningTree:
         self._changed, self._announces = set(), False
         topology = self._network.topology
         return [Announce(mac, at) for mac, at in self._network.hosts.items() if not topology.is_trunk(at)]
-
-
-def spanning(links: Iterable[Link], order: Callable[[Link], tuple[bool, bool, Link]]) -> frozenset[Link]:
-    """Return the links of a spanning forest that come first in an order (Kruskal 1956)."""
-    above: dict[int, int] = {}
-
-    def root(dpid: int) -> int:
-        while (higher := above.get(dpid, dpid)) != dpid:
-            above[dpid] = above.get(higher, higher)
-            dpid = higher
-        return dpid
-
-    found = []
-    for link in sorted(links, key=order):
-        a, b = root(link.a.dpid), root(link.b.dpid)
-        if a != b:
-            above[b] = a
-            found.append(link)
-    return frozenset(found)
 
 
 def entries(ports: Iterable[int]) -> Tables:

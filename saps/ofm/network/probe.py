@@ -30,15 +30,19 @@ def announcement(host: str) -> bytes:
     """Return a broadcast frame in the name of a host, from which all switches learn its place: the RARP request (RFC
     903) that hypervisors send for a virtual machine that has moved."""
     address = mac(host).to_bytes(6, "big")
-    head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 3)
-    return (_BROADCAST + address + b"\x80\x35" + head + address + bytes(4) + address + bytes(4)).ljust(60, b"\0")
+    return _resolution(0x8035, 3, address, address, bytes(4))
 
 
 def _arp(target: bytes) -> bytes:
     """Return an ARP probe for `target`. Its sender address is zero, so that no cache changes."""
-    head = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1)
-    frame = _BROADCAST + ASKER + b"\x08\x06" + head + ASKER + bytes(4) + bytes(6) + target
-    return frame.ljust(60, b"\0")
+    return _resolution(0x0806, 1, ASKER, bytes(6), target)
+
+
+def _resolution(kind: int, operation: int, sender: bytes, hardware: bytes, target: bytes) -> bytes:
+    """Return a broadcast frame of ARP or RARP, by its Ethernet type, for the addresses `hardware` and `target`. The
+    sender's IP address is zero."""
+    head = struct.pack("!HHHBBH", kind, 1, 0x0800, 6, 4, operation)
+    return (_BROADCAST + sender + head + sender + bytes(4) + hardware + target).ljust(60, b"\0")
 
 
 def _solicitation(target: bytes, to: bytes) -> bytes:

@@ -19,11 +19,13 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import msgspec
+
+from saps.ofm.network.forest import joining
 
 SWITCHES = "switches"
 """Name of the namespace that all switches share; no host or switch may have it."""
@@ -258,25 +260,12 @@ def _check(sites: Mapping[str, _Site], pairs: Iterable[tuple[str, str]]) -> None
             raise TopologyError(f"link {a}-{b}: parallel links need shorter names of switches")
 
 
-def _closing(sites: Iterable[str], pairs: Iterable[tuple[str, str]]) -> set[int]:
+def _closing(sites: Collection[str], pairs: Collection[tuple[str, str]]) -> set[int]:
     """Return the positions of the links that close a cycle when all are laid in order. Without them there is one path
     between any two switches.
 
     Raises `TopologyError` if some switches cannot reach each other at all."""
-    root = {name: name for name in sites}
-
-    def find(name: str) -> str:
-        while root[name] != name:
-            root[name] = name = root[root[name]]
-        return name
-
-    closing = set()
-    for place, (a, b) in enumerate(pairs):
-        if find(a) == find(b):
-            closing.add(place)
-        else:
-            root[find(a)] = find(b)
-    parts = {find(name) for name in root}
-    if len(parts) > 1:
-        raise TopologyError(f"the switches fall into {len(parts)} parts without a link between them")
-    return closing
+    joined = joining(pairs)
+    if (parts := len(sites) - len(joined)) > 1:
+        raise TopologyError(f"the switches fall into {parts} parts without a link between them")
+    return set(range(len(pairs))).difference(joined)

@@ -180,6 +180,21 @@ async def heard_by_all(sender: Member, to: OfmAddress, receivers: Iterable[Membe
                 continue
 
 
+async def each_hears_all(brokers: Mapping[str, Member], to: OfmAddress) -> None:
+    """Each broker sends, and each gets all of it once: its own from the loopback address."""
+    for sender in brokers.values():
+        for number in range(20):
+            sender.send(to, f"{sender.name} {number}".encode())
+    expected = {f"{sender} {number}".encode(): 1 for sender in brokers for number in range(20)}
+    for member in brokers.values():
+        await member.until(lambda member=member: len(member.got) == len(expected))  # type: ignore[misc]
+    for member in brokers.values():
+        assert member.got == expected
+        for payload, source in member.sources.items():
+            sender = brokers[payload.decode().split()[0]]
+            assert source == ((LOOPBACK, to.port) if sender is member else (sender.address.ip, PORT))
+
+
 class Stream:
     """A steady stream of numbered datagrams from one broker, so many a second, until it is stopped. It has a thread of
     its own: what holds up the test's loop does not hold it up, and nothing is made up for in a burst. The rate

@@ -22,12 +22,12 @@ from saps.ofm.flows.tables import Tables
 from saps.ofm.northbound.schema import OfmRequest, Status
 from saps.ofm.openflow.base import STORM
 from tests.ofm.controller.ofc import (
-    LOOPBACK,
     SWITCHES,
     TIMEOUT,
     Stream,
     all_known,
     constructed,
+    each_hears_all,
     heard_by_all,
     members,
     ofc,
@@ -64,17 +64,7 @@ async def test_each_broker_gets_each_packet_once_and_the_sender_its_loopback_pac
     with ofc(lab) as running:
         async with running.client() as client, members(lab) as brokers:
             to = await constructed(client, TOPIC, brokers.values())
-            for sender in brokers.values():
-                for number in range(20):
-                    sender.send(to, f"{sender.name} {number}".encode())
-            expected = {f"{sender} {number}".encode(): 1 for sender in brokers for number in range(20)}
-            for member in brokers.values():
-                await member.until(lambda member=member: len(member.got) == len(expected))  # type: ignore[misc]
-            for member in brokers.values():
-                assert member.got == expected
-                for payload, source in member.sources.items():
-                    sender = brokers[payload.decode().split()[0]]
-                    assert source == ((LOOPBACK, to.port) if sender is member else (sender.address.ip, 7000))
+            await each_hears_all(brokers, to)
             stats = await client.stats(TOPIC)
             assert {count.broker for count in stats.senders} == {member.address for member in brokers.values()}
             assert (await client.delete(TOPIC, wait=TIMEOUT)).status is Status.NONE

@@ -21,7 +21,17 @@ from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmRequest
 from saps.ofm.switch import topologies
 from saps.ofm.switch.host import Host
-from tests.ofm.controller.ofc import LOOPBACK, PORT, SWITCHES, TIMEOUT, all_known, constructed, members, ofc, usable
+from tests.ofm.controller.ofc import (
+    PORT,
+    SWITCHES,
+    TIMEOUT,
+    all_known,
+    constructed,
+    each_hears_all,
+    members,
+    ofc,
+    usable,
+)
 
 pytestmark = [pytest.mark.network, pytest.mark.xdist_group("processes")]
 
@@ -44,16 +54,7 @@ async def test_a_tree_carries_what_comes_by_access_ports(lab: Lab) -> None:
         async with running.client() as client, members(lab) as brokers:
             await all_known(client, lab)
             to = await constructed(client, "air", brokers.values())
-            for sender in brokers.values():
-                for number in range(20):
-                    sender.send(to, f"{sender.name} {number}".encode())
-            expected = {f"{sender} {number}".encode(): 1 for sender in brokers for number in range(20)}
-            for member in brokers.values():
-                await member.until(lambda member=member: len(member.got) == len(expected))  # type: ignore[misc]
-                assert member.got == expected
-                for payload, source in member.sources.items():
-                    sender = brokers[payload.decode().split()[0]]
-                    assert source == ((LOOPBACK, to.port) if sender is member else (sender.address.ip, PORT))
+            await each_hears_all(brokers, to)
 
 
 class Tagging:
