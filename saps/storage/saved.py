@@ -77,8 +77,8 @@ class SavedSession(msgspec.Struct):
 
 
 RECENT = 4096
-"""Most publications that a session remembers (one reference each). So copies that another broker kept for the session
-are not delivered twice."""
+"""Most publications that a session remembers of those that are over (one reference each). So copies that another broker
+kept for the session are not delivered twice."""
 
 Grouped = list[tuple[str, int, list[int]]]
 """Origins of publications: broker, incarnation, and sequence numbers."""

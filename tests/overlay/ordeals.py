@@ -240,6 +240,36 @@ def flapping(seed: int, disks: bool) -> None:
     trial.judge()
 
 
+def each_alone(seed: int, disks: bool) -> None:
+    """All brokers of a site lose one another and the other site, for about as long as it takes to be taken for dead:
+    the session's broker goes on with the client, and both holders adopt. All of them publish."""
+    trial = Ordeal(seed, disks, 6, clusters=2)
+    mesh, rng, nomad = trial.mesh, trial.rng, trial.nomad
+    trial.speakers, trial.moves = mesh.alive(), 0.0
+    for _ in range(2):
+        trial.steps(10)
+        mesh.run(rng.choice([2, 8]))
+        site = rng.choice(["c0", "c1"])
+        inside = [broker for broker in mesh.alive() if broker.ref.cluster == site]
+        nomad.connect(rng.choice(inside))
+        trial.listen(8)
+        mesh.partition(*([broker.name] for broker in inside))
+        for seconds, moves in ((rng.uniform(1.5, 4), False), (3, True)):
+            over = mesh.now + seconds
+            while mesh.now < over:
+                trial.tell()
+                mesh.run(0.05)
+                if rng.random() < 0.4:
+                    nomad.hear()
+                    nomad.answer()
+                if moves and not nomad.alive and rng.random() < 0.1:
+                    nomad.connect(rng.choice([*inside, *mesh.alive()]))
+            mesh.heal()
+        mesh.run(15)
+    trial.settle()
+    trial.judge()
+
+
 def power_loss(seed: int) -> None:
     """All brokers lose power at once, and start again in any order. The one with the session comes back, or without
     its disk, or much later, or without its disk and much later."""

@@ -8,6 +8,7 @@ import msgspec
 
 from saps.frontend.mqtt.connection.held import HeldOutput
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.restore import restore
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
@@ -180,3 +181,10 @@ class Replicated(Roams):
 
     def owners(self, client: str) -> list[str]:
         return self.sessions(client)
+
+
+def stored(mesh: Replicated, broker: SimBroker) -> DurableSession:
+    """The session of the client c at a broker."""
+    session = mesh.benches[broker].frontend.sessions["c"]
+    assert isinstance(session, DurableSession)
+    return session

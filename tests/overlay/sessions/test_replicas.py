@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.durable import DurableSession
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
@@ -23,14 +22,24 @@ from saps.overlay.sessions.migration.transfer import Stage
 from saps.overlay.sessions.owner import SessionOwner
 from saps.overlay.sessions.replicas.changes import Owned, snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
-from saps.routing.batch import Batch, Origin
+from saps.routing.batch import Batch
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
 from saps.storage.saved import RECENT
 from tests import marks
 from tests.drawn import kept
-from tests.overlay.ordeals import beside_a_cut, cut_off, flapping, judge, ordeal, paused, power_loss, several
-from tests.overlay.replicated import Replicated, carried
+from tests.overlay.ordeals import (
+    beside_a_cut,
+    cut_off,
+    each_alone,
+    flapping,
+    judge,
+    ordeal,
+    paused,
+    power_loss,
+    several,
+)
+from tests.overlay.replicated import Replicated, carried, stored
 from tests.overlay.roams import Nomad
 from tests.overlay.sessions.test_roaming import numbers
 
@@ -41,13 +50,6 @@ SCHEDULES = pytest.mark.parametrize("seed", range(COUNT))
 """More, to look for what nobody has seen yet."""
 HALF = pytest.mark.parametrize("seed", range(COUNT // 2))
 DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
-
-
-def stored(mesh: Replicated, broker: SimBroker) -> DurableSession:
-    """The session of the client c at a broker."""
-    session = mesh.benches[broker].frontend.sessions["c"]
-    assert isinstance(session, DurableSession)
-    return session
 
 
 @marks.expect("another holder adopts")
@@ -270,63 +272,6 @@ def test_another_holder_adopts_if_the_heir_dies_before_it_has(disks: bool) -> No
     nomad.connect(next(holder for holder in holders if holder.alive))
     nomad.until(lambda: len(nomad.got[2]) == 20)
     assert nomad.present == [False, True]
-
-
-def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() -> None:
-    mesh = Replicated(1)
-    one, *_ = mesh.build(3)
-    Nomad(mesh, "c").arrive(one)
-    session = stored(mesh, one)
-    here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
-    session._copies.recent.extend(here)
-    session.remember(elsewhere)
-    assert [*session.had] == [*elsewhere[-10:], *here]
-
-
-def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
-    """It remembered 1,024 publications: of 80 a second, those of 13 seconds. What others made up later came twice."""
-    mesh = Replicated(1)
-    one, two, three = mesh.build(3)
-    nomad = Nomad.at(one, mesh)
-    mesh.run(2)
-    many = RECENT // 2
-    for number in range(many):
-        mesh.tell(three, number, 2)
-        mesh.run(0.01)
-        nomad.hear()
-        nomad.answer()
-    nomad.until(lambda: len(nomad.got[2]) == many)
-    session = stored(mesh, one)
-    had = session.had.keys()
-    assert len(had) == many
-    mesh.crash(one.name)
-    assert nomad.arrive(two)
-    mesh.run(1)
-    session = stored(mesh, two)
-    assert session.had.keys() == had
-
-
-def test_a_new_holder_learns_what_a_session_had_before() -> None:
-    """It did not: what a client got and acknowledged before any copy was in sync came again from its heir
-    (`make chaos`)."""
-    mesh = Replicated(1)
-    [one] = mesh.build(1)
-    nomad = Nomad.at(one, mesh)
-    for number in range(10):
-        mesh.tell(one, number, 2)
-    nomad.until(lambda: len(nomad.got[2]) == 10)
-    mesh.run(1)
-    nomad.hear()
-    nomad.answer()
-    two = mesh.add("b1", "c0", one.name)
-    mesh.run(5)
-    session = stored(mesh, one)
-    had = session.had.keys()
-    assert len(had) == 10
-    mesh.crash(one.name)
-    assert nomad.arrive(two)
-    session = stored(mesh, two)
-    assert session.had.keys() == had
 
 
 def test_a_session_on_its_way_can_be_copied() -> None:
@@ -779,7 +724,7 @@ def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over(
     beside_a_cut(3191, disks=True)
 
 
-@marks.expect("session gone before its branch came")
+@marks.expect("session gone before its branch came", "session stays that was leaving")
 def test_a_session_that_has_gone_before_its_branch_comes() -> None:
     mesh = Replicated(1)
     one, _, three = mesh.build(3)
@@ -803,6 +748,20 @@ def test_a_session_that_has_gone_before_its_branch_comes() -> None:
     (other,) = (mesh.brokers[name] for name in mesh.sessions("c"))
     assert nomad.arrive(other)
     nomad.until(lambda: nomad.got[1] == [b"b2 1"])
+
+
+@marks.expect("log fenced")
+@DISKS
+@HALF
+def test_brokers_that_are_all_alone_for_a_moment_cost_nothing(seed: int, disks: bool) -> None:
+    each_alone(seed, disks)
+
+
+@marks.expect("session asked for while a branch of it comes")
+@pytest.mark.parametrize("seed", [4, 122])
+def test_what_a_branch_brings_while_its_session_is_asked_for_comes_along(seed: int) -> None:
+    """The session had been packed before. What the branch brought was lost, and what its client had came again."""
+    each_alone(seed, disks=False)
 
 
 @marks.expect("log fenced")

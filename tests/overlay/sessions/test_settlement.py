@@ -84,7 +84,6 @@ def test_an_overload_locks_no_client_out(seed: int) -> None:
     overload(seed)
 
 
-@marks.expect("session stays that was leaving")
 def test_a_client_that_comes_back_while_its_session_is_leaving_is_served() -> None:
     """It had a connection to what went to another broker, and got nothing more."""
     restarts(7)

@@ -119,9 +119,21 @@ class DurableSession(Session):
         return self.expiry > 0 and not self.closed
 
     @property
+    def over(self) -> dict[Origin, None]:
+        """The last `RECENT` publications that the client has, or will never get; oldest first."""
+        return self._copies.over
+
+    @property
     def had(self) -> dict[Origin, None]:
-        """The session's last `RECENT` publications, delivered or not, oldest first."""
-        return self._copies.had
+        """`over`, and the publications in flight and waiting."""
+        inflight = self.window.inflight
+        sent = inflight.origins if isinstance(inflight, JournaledInflight) else ()
+        return self.over | dict.fromkeys(sent) | dict.fromkeys(self.queue.origins)
+
+    @property
+    def had_or_came(self) -> set[Origin]:
+        """`had`, and all that came from other brokers' sessions in the last `MADE_UP` seconds."""
+        return self.had.keys() | (self._came if self._came_until >= self.hub.clock() else ())
 
     @property
     def repaired(self) -> frozenset[Origin]:
@@ -133,10 +145,10 @@ class DurableSession(Session):
         self._copies.repaired = had
 
     def remember(self, had: Iterable[Origin]) -> None:
-        """Add publications that the session had elsewhere to `had`, as older ones, as far as there is room."""
-        recent = self._copies.recent
+        """Add publications that the session had elsewhere to `over`, as older ones, as far as there is room."""
+        recent, known = self._copies.recent, self.had
         if room := RECENT - len(recent):
-            recent.extendleft(reversed([*had][-room:]))
+            recent.extendleft(reversed([each for each in had if each not in known][-room:]))
         if self.stored:
             self._keep_had()
 
@@ -159,7 +171,7 @@ class DurableSession(Session):
 
     def rows(self) -> Iterator[Change]:
         """Yield all rows of the session, for a broker that has had none of its changes so far. Unlike in the journal,
-        `Table.HAD` has also what it got here."""
+        `Table.HAD` has also what the client got here."""
         if not self.stored:
             return
         number = self.number
@@ -169,7 +181,7 @@ class DurableSession(Session):
         for book in (self.window.inflight, self.queue, self.incoming):
             if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
-        if had := self.had:
+        if had := self.over:
             yield Table.HAD, number, (number, grouped(had))
 
     def _keep_had(self) -> None:
@@ -258,7 +270,6 @@ class DurableSession(Session):
             single, form = batch_of(copy), Form(copy.form.qos, copy.form.retain, copy.form.identifiers)
             stored: Stored = single.encoded[Stored]
             stored.references += 1
-            self._copies.recent.append(stored)
             entry = Entry(copy.serial, stored)
             if copy.packet_id:
                 inflight.load(copy.packet_id, (single, form), entry)

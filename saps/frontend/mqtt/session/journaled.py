@@ -29,24 +29,34 @@ class Copies:
         self.journal = journal
         self.number = number
         self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
-        """The session's last publications, delivered or not."""
+        """The last publications that the client has, or will never get."""
         self.repaired: frozenset[Origin] = frozenset()
         """The session's publications in a repaired file."""
 
     @property
-    def had(self) -> dict[Origin, None]:
+    def over(self) -> dict[Origin, None]:
         """The publications of `recent`, oldest first."""
         incarnation = self.journal.incarnation
         return dict.fromkeys(each.settle(incarnation) if isinstance(each, Stored) else each for each in self.recent)
+
+    def origins(self, entries: Iterable[Entry | int | None]) -> Iterator[Origin]:
+        """Yield the publications of these entries of copies."""
+        return (each.stored.settle(self.journal.incarnation) for each in entries if isinstance(each, Entry))
 
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store a copy, and return its entry. `packet_id`: 0 until it is sent."""
         journal, deadline = self.journal, single.deadline
         lasts = None if deadline is None else deadline + journal.epoch  # as `Journal.expiry`, without a call
         stored = journal.refer(single, lasts)
-        self.recent.append(stored)
         serial = journal.number()
         journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
+        return Entry(serial, stored)
+
+    def renew(self, entry: Entry, form: Form, packet_id: int = 0) -> Entry:
+        """Store a copy again behind all others, as it is sent now or has another place. Its message stays as it is."""
+        journal, serial, stored = self.journal, self.journal.number(), entry.stored
+        journal.put(Table.COPIES, serial, (serial, self.number, stored.number, packet_id, form))
+        journal.drop(Table.COPIES, entry.serial, once=True)
         return Entry(serial, stored)
 
     def rows(self, entry: Entry, copy: Copy, packet_id: int) -> Iterator[Change]:
@@ -59,6 +69,7 @@ class Copies:
 
     def remove(self, entry: Entry) -> None:
         """Delete a copy that the client has or will never get."""
+        self.recent.append(entry.stored)
         self.journal.drop(Table.COPIES, entry.serial, once=True)
         self.journal.release(entry.stored)
 
@@ -114,6 +125,15 @@ class JournaledInflight(dict[int, Copy | None]):
         """Add a message that is already in the journal."""
         self._entries[packet_id] = entry
         super().__setitem__(packet_id, copy)
+
+    def sent(self, packet_id: int, copy: Copy, entry: Entry) -> None:
+        """Add a message that has waited until now. `entry`: of the waiting one."""
+        self.load(packet_id, copy, self._copies.renew(entry, copy[1], packet_id))
+
+    @property
+    def origins(self) -> Iterator[Origin]:
+        """The publications in flight."""
+        return self._copies.origins(self._entries.values())
 
     def rows(self) -> Iterator[Change]:
         """Yield the rows of all messages in flight."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.journaled import JournaledInflight
 from saps.frontend.mqtt.session.window import Copy
-from saps.routing.batch import Batch, Form
+from saps.routing.batch import Batch, Form, Origin
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.session.journaled import Copies, Entry
@@ -41,6 +42,10 @@ class MessageQueue:
     def add(self, single: Batch, form: Form) -> list[Batch]:
         """Append a message. Returns the messages that the limits drop for it, oldest first."""
         self.append((single, form))
+        return self.trim()
+
+    def trim(self) -> list[Batch]:
+        """Remove and return the messages beyond the limits, oldest first."""
         lost: list[Batch] = []
         limits, budget = self.limits, self._budget
         while self.copies and (
@@ -66,24 +71,51 @@ class MessageQueue:
 
     def popleft(self) -> Copy:
         """Remove and return the oldest message. The queue must not be empty."""
+        copy, entry = self._take()
+        if self._book is not None and entry is not None:
+            self._book.remove(entry)
+        return copy
+
+    def send(self, inflight: dict[int, Copy | None], packet_id: int) -> None:
+        """Move the oldest message to those in flight, under this packet identifier. The queue must not be empty."""
+        copy, entry = self._take()
+        if isinstance(inflight, JournaledInflight) and entry is not None:
+            inflight.sent(packet_id, copy, entry)
+        else:
+            inflight[packet_id] = copy
+
+    def _take(self) -> tuple[Copy, Entry | None]:
+        """Remove and return the oldest message, and its entry, which stays in the journal."""
         assert self.copies is not None
         copy = self.copies.popleft()
-        if self._book is not None and self._entries is not None:
-            self._book.remove(self._entries.popleft())
+        entry = None if self._entries is None else self._entries.popleft()
         size = copy[0].size
         self.bytes -= size
         self._budget.used -= size + ENTRY_COST
         if not self.copies:
             self.copies = self._entries = None
-        return copy
+        return copy, entry
 
     def replace(self, copies: Iterable[Copy]) -> None:
-        """Replace all messages, regardless of the limits."""
+        """Replace all messages, regardless of the limits. Those that waited before are not stored anew."""
         kept = list(copies)
+        before: dict[int, tuple[Copy, Entry | None]] = {}
         while self.copies:
-            self.popleft()
+            copy, entry = self._take()
+            before[id(copy)] = copy, entry
+        last = 0
         for copy in kept:
-            self.append(copy)
+            _, entry = before.pop(id(copy), (None, None))
+            if self._book is not None:
+                if entry is None:
+                    entry = self._book.add(*copy)
+                elif entry.serial < last:
+                    entry = self._book.renew(entry, copy[1])
+                last = entry.serial
+            self.append(copy, entry)
+        for _, entry in before.values():
+            if self._book is not None and entry is not None:
+                self._book.remove(entry)
 
     @property
     def half_full(self) -> bool:
@@ -106,6 +138,11 @@ class MessageQueue:
             for entry in self._entries or ():
                 self._book.remove(entry)
         self._book = self._entries = None
+
+    @property
+    def origins(self) -> Iterator[Origin]:
+        """The waiting publications that the journal has."""
+        return iter(()) if self._book is None else self._book.origins(self._entries or ())
 
     def rows(self) -> list[Change]:
         """Return the rows of all waiting messages."""

@@ -388,9 +388,8 @@ class SessionMigration:
                         agent.deliver(single, target)
                         if agent.client_id in self._coming and single.origin is not None:
                             self._made_up.setdefault(agent.client_id, set()).add(single.origin)
-            for session in sessions if again else ():
-                if isinstance(session, DurableSession):
-                    session.came(single.origin for single in batch.singles if single.origin is not None)
+                    if again and isinstance(agent, DurableSession) and agent in memories and single.origin is not None:
+                        agent.came((single.origin,))
 
     def merge(self, client: str, parts: list[bytes]) -> None:
         found = unpacked(parts)
@@ -399,7 +398,7 @@ class SessionMigration:
             return
         acknowledged = acknowledged_of(found)
         _settle(self._common, session, acknowledged)
-        had, items = session.had, [item for part in found for item in part.items]
+        had, items = session.had_or_came, [item for part in found for item in part.items]
         sent = _sent_by_branch(session, items)
         items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
         inflight, new = copies_of(items, self._common.clock())

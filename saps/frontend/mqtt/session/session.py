@@ -134,16 +134,8 @@ class Session(SubscriberAgent):
 
     def _transmit(self, outbound: Outbound, batch: Batch, form: Form) -> None:
         """Send a batch with QoS 1 or 2. The client's window must have room for it."""
-        whole = len(batch.which)
-        all_of_it = batch
-        if outbound.maximum_packet_size and len(batch := outbound.fitting(batch, form)) < whole:
-            self.dropped += whole - len(batch)
-            too_large = [each for each in all_of_it.singles if not len(outbound.fitting(each, form))]
-            self.lost(too_large, "it is larger than the client takes")
-            if not len(batch):
-                if batch.share is not None:
-                    batch.share.settled()
-                return
+        if not len(batch := self._fitting(outbound, batch, form)):
+            return
         window = self.window
         packet_ids = window.take_ids(len(batch.which))
         self.delivered += len(packet_ids)
@@ -152,6 +144,18 @@ class Session(SubscriberAgent):
         else:
             window.inflight.update(zip(packet_ids, batch.copies(form), strict=True))
         outbound.send_numbered(batch, form, packet_ids)
+
+    def _fitting(self, outbound: Outbound, batch: Batch, form: Form) -> Batch:
+        """Return the publications within the client's maximum packet size; drop the others."""
+        whole = len(batch.which)
+        if not outbound.maximum_packet_size or len(fitting := outbound.fitting(batch, form)) == whole:
+            return batch
+        self.dropped += whole - len(fitting)
+        too_large = [each for each in batch.singles if not len(outbound.fitting(each, form))]
+        self.lost(too_large, "it is larger than the client takes")
+        if not len(fitting) and batch.share is not None:
+            batch.share.settled()
+        return fitting
 
     def _enqueue(self, single: Batch, form: Form) -> None:
         if self.closed:
@@ -215,11 +219,17 @@ class Session(SubscriberAgent):
             return
         now = self.hub.clock()
         while queue.copies and outbound.writable and len(self.window.inflight) < outbound.send_maximum:
-            single, form = queue.popleft()
+            single, form = queue.copies[0]
             if single.deadline is not None and single.deadline <= now:
+                queue.popleft()
                 self._lose(single, "it expired while it waited")
+            elif len(self._fitting(outbound, single, form)):
+                [packet_id] = self.window.take_ids(1)
+                self.delivered += 1
+                queue.send(self.window.inflight, packet_id)
+                outbound.send_numbered(single, form, (packet_id,))
             else:
-                self._transmit(outbound, single, form)
+                queue.popleft()
         if queue.copies is None:
             outbound.caught_up()
 
@@ -344,9 +354,9 @@ class Session(SubscriberAgent):
 
     def queue_again(self, copies: Iterable[Copy]) -> None:
         """Replace the queue by these copies in this order, within the limits."""
-        self.queue.replace(())
-        for single, form in copies:
-            self._enqueue(single, form)
+        self.queue.replace(copies)
+        for oldest in self.queue.trim():
+            self._lose(oldest, "its queue is full")
 
     def hand_off(self) -> None:
         """Drop all messages, as another broker has them now. None go to other members of shared subscriptions."""

@@ -25,6 +25,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from saps.marks import hit
 from saps.mesh import SessionHost, Trunk, Yields
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.sessions import Arrived, Departed, Offer, Pull, Snapshot, TakeOver, TakeOverAnswer
@@ -127,6 +128,9 @@ class MigrationSource:
             return Yields.LATER if (mine, self._port.me.name) > (frame.stamp, sender.name) else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER
+        if sessions.migrations.transfer(client):
+            hit("session asked for while a branch of it comes")  # what the branch brings must not come after the rest
+            return Yields.WAIT
         branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
         answer = sessions.host.surrender(client, frame.user, frame.keep or branch)
         if answer is Yields.NOTHING and sessions.copied.restores(client):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
@@ -20,7 +19,7 @@ MOST_SESSIONS = 1 << 20
 
 
 class _Memory:
-    """The publications that a session has had, and when its copy came."""
+    """The publications that a session's client has, or will never get, and when its copy came."""
 
     __slots__ = ("before", "came", "recent")
 
@@ -33,7 +32,7 @@ class _Memory:
         """The last ones since then."""
 
     @property
-    def had(self) -> dict[Origin, None]:
+    def over(self) -> dict[Origin, None]:
         """All of them, the oldest first."""
         return dict.fromkeys([*origins_of(self.before), *self.recent])
 
@@ -100,7 +99,6 @@ class Copy:
             self.messages[message.number] = message
         for copy in changes.copies:
             self.copies[copy.serial] = copy
-            self._remember(copy)
         for serial, number, packet_id in changes.releases:
             self.releases[serial] = number, packet_id
         for number, packet_id, reached in changes.incoming:
@@ -150,6 +148,8 @@ class Copy:
         )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
+        for number, had in self.over(changes):
+            self.remember(number, had)
         for number in changes.no_sessions:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
@@ -165,23 +165,20 @@ class Copy:
         for key in changes.no_incoming:
             self.incoming.pop(key, None)
 
-    def _remember(self, copy: QueuedCopy) -> None:
-        message = self.messages.get(copy.message)
-        if message is not None:
-            self._memories.setdefault(copy.session, _Memory()).recent.append(self._origin(message))
-
-    def had_of(self, serials: Iterable[int]) -> list[tuple[int, Grouped]]:
-        """Return the publications of copies that are about to be removed, by session number."""
+    def over(self, changes: Changes) -> list[tuple[int, Grouped]]:
+        """Return, by session number, the publications whose copies these changes remove for good. One that has waited
+        and is sent, or has got another place, has a new copy."""
+        kept = {(copy.session, copy.message) for copy in changes.copies}
         found: dict[int, list[Origin]] = {}
-        for serial in serials:
+        for serial in changes.no_copies:
             copy = self.copies.get(serial)
             message = None if copy is None else self.messages.get(copy.message)
-            if copy is not None and message is not None:
+            if copy is not None and message is not None and (copy.session, copy.message) not in kept:
                 found.setdefault(copy.session, []).append(self._origin(message))
         return [(number, grouped(origins)) for number, origins in found.items()]
 
     def remember(self, number: int, had: Grouped) -> None:
-        """Add publications that a session has had."""
+        """Add publications that a session's client has, or will never get."""
         self._memories.setdefault(number, _Memory()).recent.extend(origins_of(had))
 
     def _origin(self, message: MessageCopy) -> Origin:
@@ -193,7 +190,7 @@ class Copy:
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
                 [*self.subscriptions.get(number, {}).values()],
-                had=self._memories.get(number, _Memory()).had,
+                had=self._memories.get(number, _Memory()).over,
             )
             for number, each in self.sessions.items()
         }  # fmt: skip

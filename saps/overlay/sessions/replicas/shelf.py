@@ -86,7 +86,7 @@ class Shelf:
             return
         owner = _owner(copy)
         _put(self.journal, owner, changes)
-        if had := copy.had_of(changes.no_copies):
+        if had := copy.over(changes):
             name, rows = f"d{copy.seq + 1}", self._had.setdefault(owner, deque())
             self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(had)))
             rows.append((copy.upto, name))
