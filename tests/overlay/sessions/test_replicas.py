@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from saps.frontend.mqtt.limits import Limits
+from saps.frontend.mqtt.session.snapshot import Item, packed
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.frames.base import Frame
@@ -748,6 +749,32 @@ def test_a_session_that_has_gone_before_its_branch_comes() -> None:
     (other,) = (mesh.brokers[name] for name in mesh.sessions("c"))
     assert nomad.arrive(other)
     nomad.until(lambda: nomad.got[1] == [b"b2 1"])
+
+
+@marks.expect("identifier of a branch released")
+@pytest.mark.parametrize("away", [True, False])
+def test_an_identifier_under_which_a_branch_has_sent_what_is_over_here_is_free_again(away: bool) -> None:
+    """The client has answered PUBREC to the broker of the branch, which has not got it. It took the next message with
+    that identifier for the same one (4 of 1.4 million in `make chaos`)."""
+    mesh = Replicated(1)
+    one, _, three = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    mesh.tell(three, 1, 2)
+    nomad.until(lambda: len(nomad.got[2]) == 1)
+    mesh.run(1)
+    [origin] = stored(mesh, one).had
+    nomad._taken.add(4711)
+    if away:
+        nomad.lose()
+    branch = packed([Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)], {}, [origin], [])
+    migration = mesh.benches[one].frontend.sessions.migration
+    assert migration is not None
+    one.act(partial(migration.merge, "c", branch))
+    if away:
+        assert nomad.arrive(one)
+    nomad.until(lambda: 4711 not in nomad._taken)
+    mesh.tell(three, 2, 2)
+    nomad.until(lambda: nomad.got[2] == [b"b2 1", b"b2 2"])
 
 
 @marks.expect("log fenced")

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 
 from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.frontend.mqtt.session.branches import incarnation_of, merge_branch
 from saps.frontend.mqtt.session.durable import Base, DurableSession
-from saps.frontend.mqtt.session.journaled import JournaledInflight
 from saps.frontend.mqtt.session.memory import Memory
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
-    Item,
     Settings,
-    acknowledged_of,
     copies_of,
     described,
     had_of,
@@ -30,7 +28,6 @@ from saps.frontend.mqtt.session.snapshot import (
     items_beside,
     items_of,
     ordered,
-    origin_of,
     packed,
     snapshot_of,
     unpacked,
@@ -396,32 +393,7 @@ class SessionMigration:
         session = self._sessions.get(client)
         if not isinstance(session, DurableSession):
             return
-        acknowledged = acknowledged_of(found)
-        _settle(self._common, session, acknowledged)
-        had, items = session.had_or_came, [item for part in found for item in part.items]
-        sent = _sent_by_branch(session, items)
-        items = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
-        inflight, new = copies_of(items, self._common.clock())
-        logger.debug("a branch of the session of %r brings %d in flight and %d waiting; %d were acknowledged there",
-                     client, len(inflight), len(new), len(acknowledged))  # fmt: skip
-        for packet_id, copy in inflight.items():
-            if session.outbound is None and packet_id not in session.window.inflight:
-                session.window.inflight[packet_id] = copy
-            elif session.outbound is None and copy is not None:  # it keeps its place before what the branch sent later
-                session.window.inflight[session.window.take_id(inflight)] = copy
-            elif copy is not None:
-                session.take(*copy)
-        if session.outbound is None:  # waiting messages may have been published later
-            waiting = [copy for copy in session.queue.copies or () if copy[0].origin not in sent]
-            session.queue_again(ordered([*waiting, *new]))
-        else:
-            for copy in new:
-                session.take(*copy)
-        for packet_id, reached in incoming_of(found).items():
-            if session.incoming is not None and packet_id not in session.incoming:
-                session.incoming[packet_id] = reached
-        session.remember(had_of(found))
-        session.came([*had_of(found), *(item.origin for item in items if item.origin is not None)])
+        merge_branch(self._common, session, found)
 
     def discard(self, client: str) -> None:
         self._coming.discard(client)
@@ -452,48 +424,11 @@ def _contents(
     taken = {packet_id: max(1, reached) for packet_id, reached in incoming.items() if reached != HALF_DONE}
     if brings is not None:
         hit("branch that stood in for a session")
-        beside = items_beside(session, _incarnation(common), common.clock(), brings)
+        beside = items_beside(session, incarnation_of(common), common.clock(), brings)
         return packed((item for item in beside if item.origin not in known), {})
-    items = list(items_of(session, _incarnation(common), common.clock()))
+    items = list(items_of(session, incarnation_of(common), common.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
-    return packed((item for item in items if item.origin not in known), taken, session.had, pending)
-
-
-def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
-    """Return the publications that wait here and that a branch of the session has already sent.
-
-    The client may have them, under the branch's packet identifiers, and in the branch's order. The result is empty
-    while the client is connected here.
-    """
-    if session.outbound is not None:
-        return set()
-    waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
-    inflight = session.window.inflight
-    return {
-        item.origin for item in items if item.packet_id and item.packet_id not in inflight and item.origin in waiting
-    }
-
-
-def _incarnation(common: Common) -> tuple[str, int]:
-    """Return the name and incarnation of this broker, for `items_of`; ("", 0) without a journal."""
-    journal = common.storage.journal
-    return journal.incarnation if journal is not None else ("", 0)
-
-
-def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) -> None:
-    """Remove publications that the client has acknowledged to the broker of a branch."""
-    incarnation, window, waiting = _incarnation(common), session.window, session.queue.copies or ()
-    kept = [copy for copy in waiting if origin_of(copy[0], incarnation) not in acknowledged]
-    if len(kept) < len(waiting):
-        session.queue.replace(kept)
-    inflight = [(packet_id, copy) for packet_id, copy in window.inflight.items() if copy is not None]
-    found = {i: copy for i, copy in inflight if not copy[0].share and origin_of(copy[0], incarnation) in acknowledged}
-    if found:
-        hit("acknowledged to the broker of a branch")
-        window.elsewhere = (window.elsewhere or {}) | found
-        if isinstance(window.inflight, JournaledInflight):
-            window.inflight.acknowledged(found)
-    if session.outbound is None:
-        window.settle()
+    fresh = (item for item in items if item.packet_id or item.origin not in known)
+    return packed(fresh, taken, session.had, pending)

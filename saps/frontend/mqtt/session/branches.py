@@ -1,0 +1,116 @@
+"""Merges a branch of a session: what another broker did with it that had adopted it, or had served it meanwhile.
+
+The client may have been connected to either broker. What it has acknowledged to the branch's is not sent here, and what
+that one has sent keeps its packet identifiers: the client may have got it, and wait for a PUBREL.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.journaled import JournaledInflight
+from saps.frontend.mqtt.session.snapshot import (
+    Item,
+    Part,
+    acknowledged_of,
+    copies_of,
+    had_of,
+    incoming_of,
+    ordered,
+    origin_of,
+)
+from saps.marks import hit
+from saps.routing.batch import Origin
+
+if TYPE_CHECKING:
+    from saps.frontend.mqtt.common import Common
+
+logger = logging.getLogger(__name__)
+
+
+def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> None:
+    """Merge the parts of a branch into the session here."""
+    acknowledged = acknowledged_of(found)
+    _settle(common, session, acknowledged)
+    had, items = session.had_or_came, [item for part in found for item in part.items]
+    sent = _sent_by_branch(session, items)
+    fresh = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
+    inflight, new = copies_of(fresh, common.clock())
+    logger.debug("a branch of the session of %r brings %d in flight and %d waiting; %d were acknowledged there",
+                 session.client_id, len(inflight), len(new), len(acknowledged))  # fmt: skip
+    _release(session, items, {item.origin for item in fresh})
+    for packet_id, copy in inflight.items():
+        if copy is None:
+            continue
+        if session.outbound is not None:
+            session.take(*copy)
+        elif packet_id not in session.window.inflight:
+            session.window.inflight[packet_id] = copy
+        else:  # it keeps its place before what the branch sent later
+            session.window.inflight[session.window.take_id(inflight)] = copy
+    if session.outbound is None:  # waiting messages may have been published later
+        waiting = [copy for copy in session.queue.copies or () if copy[0].origin not in sent]
+        session.queue_again(ordered([*waiting, *new]))
+    else:
+        for copy in new:
+            session.take(*copy)
+    for packet_id, reached in incoming_of(found).items():
+        if session.incoming is not None and packet_id not in session.incoming:
+            session.incoming[packet_id] = reached
+    session.remember(had_of(found))
+    session.came([*had_of(found), *(item.origin for item in fresh if item.origin is not None)])
+
+
+def incarnation_of(common: Common) -> tuple[str, int]:
+    """Return the name and incarnation of this broker, for `items_of`; ("", 0) without a journal."""
+    journal = common.storage.journal
+    return journal.incarnation if journal is not None else ("", 0)
+
+
+def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) -> None:
+    """Remove publications that the client has acknowledged to the broker of a branch."""
+    incarnation, window, waiting = incarnation_of(common), session.window, session.queue.copies or ()
+    kept = [copy for copy in waiting if origin_of(copy[0], incarnation) not in acknowledged]
+    if len(kept) < len(waiting):
+        session.queue.replace(kept)
+    inflight = [(packet_id, copy) for packet_id, copy in window.inflight.items() if copy is not None]
+    found = {i: copy for i, copy in inflight if not copy[0].share and origin_of(copy[0], incarnation) in acknowledged}
+    if found:
+        hit("acknowledged to the broker of a branch")
+        window.elsewhere = (window.elsewhere or {}) | found
+        if isinstance(window.inflight, JournaledInflight):
+            window.inflight.acknowledged(found)
+    if session.outbound is None:
+        window.settle()
+
+
+def _sent_by_branch(session: DurableSession, items: list[Item]) -> set[Origin | None]:
+    """Return the publications that wait here and that a branch of the session has already sent.
+
+    The client may have them, under the branch's packet identifiers, and in the branch's order. The result is empty
+    while the client is connected here.
+    """
+    if session.outbound is not None:
+        return set()
+    waiting = {copy[0].origin for copy in session.queue.copies or ()} - {None}
+    inflight = session.window.inflight
+    return {
+        item.origin for item in items if item.packet_id and item.packet_id not in inflight and item.origin in waiting
+    }
+
+
+def _release(session: DurableSession, items: list[Item], fresh: set[Origin | None]) -> None:
+    """Send PUBREL for what the branch has sent with QoS 2 and is not sent again under the same identifier.
+
+    The client may have it from the branch, and would take the next message with that identifier for the same one."""
+    inflight, outbound = session.window.inflight, session.outbound
+    for item in items:
+        over = item.message is None or (item.qos == 2 and (outbound is not None or item.origin not in fresh))
+        if item.packet_id and over and item.packet_id not in inflight:
+            if item.message is not None:
+                hit("identifier of a branch released")
+            inflight[item.packet_id] = None
+            if outbound is not None:
+                outbound.send_release(item.packet_id)
