@@ -58,7 +58,10 @@ def message(table: Table, job: Mapping[str, float] | None = None) -> dict[str, A
         if d.mode == OFM
     ]  # fmt: skip
     revoked = [{"topic": d.topic, "reason": d.reason} for d in table.decisions if d.action == REVOKE]
-    body = {"version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows, "revoked": revoked}
+    beside = [{"topic": d.topic, "rate": d.rate, "size": d.size} for d in table.beside]
+    body = {
+        "version": 1, "epoch": table.epoch, "digest": table.digest, "trees": rows, "revoked": revoked, "beside": beside
+    }  # fmt: skip
     return {**body, "job": dict(job)} if job is not None else body
 
 

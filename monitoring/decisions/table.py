@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import heapq
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -17,12 +18,16 @@ from typing import NamedTuple
 from monitoring.counts.features import Site, sites_of
 from monitoring.decisions.audit import KEPT, Account, missed, settled
 from monitoring.selection.network import CORE, Network
+from monitoring.selection.score import HEADER
 from monitoring.selection.selection import Calm, Candidate, Choice, Held, select
 
 ALM, OFM = "alm", "ofm"
 """Modes of a topic."""
 BUILD, KEEP, DROP, LEAVE, REVOKE = "build", "keep", "drop", "leave", "revoke"
 """Actions of a decision. LEAVE leaves a topic without a tree; REVOKE takes back a tree that missed its prediction."""
+
+BESIDE = 1000
+"""Most topics without a tree whose planes are chosen by their load."""
 
 
 class Judged(NamedTuple):
@@ -96,6 +101,13 @@ class Table(NamedTuple):
     def trees(self) -> list[str]:
         """The topics that shall have a tree, ascending; others have none."""
         return [decision.topic for decision in self.decisions if decision.mode == OFM]
+
+    @property
+    def beside(self) -> list[Decision]:
+        """The busiest topics that were worth a tree and got none, at most `BESIDE`. OFGate spreads them over the planes
+        of stateless delivery."""
+        found = [decision for decision in self.decisions if decision.action == LEAVE]
+        return heapq.nsmallest(BESIDE, found, key=lambda each: (-each.rate * (each.size + HEADER), each.topic))
 
     def ended(self, before: tuple[float, float]) -> tuple[float, float]:
         """Return the bytes saved by former trees and the bytes predicted for them, with those that this table ends.

@@ -171,6 +171,12 @@ class OfmAgent:
         return True
 
     @remote
+    def spread(self, epoch: int, planes: dict[str, int]) -> bool:
+        """See `Stateless.spread`."""
+        self._stateless.spread(epoch, planes)
+        return True
+
+    @remote
     def party(self, topic: str) -> Party | None:
         """Return this broker's part in a topic, or None if it has none."""
         subscribes, publishes = self._subscriptions.wants(topic), self._publishers.publishes(topic)
@@ -184,8 +190,9 @@ class OfmAgent:
             self._either.drop_leases()
         joined = [(topic, *tree) for topic in self._trees.topics if (tree := self._trees.own(topic)) is not None]
         filters = list(self._either.filters.items())
-        highest, stateless = max(self._both.highest_epoch, self._stateless.epoch), self._stateless.enrols
-        return Report(self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless)
+        stateless = self._stateless
+        highest = max(self._both.highest_epoch, stateless.epoch, stateless.spread_epoch)
+        return Report(self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless.enrols)
 
     @remote
     def describe(self) -> Any:

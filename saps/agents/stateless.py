@@ -8,6 +8,7 @@ topics do so while this broker has no bit or no plane works.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from saps.agents.api import AgentRegistry, Answers
@@ -83,8 +84,11 @@ class Stateless:
         """Topic -> tree, as the deliveries by trees report it."""
         self.directory: Directory | None = None
         """The brokers that stateless delivery reaches. None if this broker has no bit or no plane works."""
+        self._spread: dict[str, int] = {}
         self.epoch = 0
         """The epoch of `directory`."""
+        self.spread_epoch = 0
+        """The epoch of its `Directory.spread`."""
 
     @property
     def enrols(self) -> bool:
@@ -127,10 +131,20 @@ class Stateless:
         Raises as `directory`."""
         if epoch <= self.epoch:
             return
-        self.directory = directory(self._me.ref, sets, planes)
+        found = directory(self._me.ref, sets, planes)
+        self.directory = None if found is None else replace(found, spread=self._spread)
         self.epoch = epoch
         self._keys.use(EVERY_TOPIC, label)
         self.settle()
+
+    def spread(self, epoch: int, planes: dict[str, int]) -> None:
+        """Take over OFGate's notice of the planes of topics whose loads are known, if its epoch is new."""
+        if epoch <= self.spread_epoch:
+            return
+        self.spread_epoch, self._spread = epoch, planes
+        if self.directory is not None:
+            self.directory = replace(self.directory, spread=planes)
+            self.settle()
 
     def settle(self) -> None:
         """Choose anew how each topic leaves. To be called when other brokers have got bits or another policy holds."""

@@ -112,6 +112,34 @@ def test_the_first_publication_is_one_datagram_and_asks_nobody(qos: int) -> None
     assert made.controller.ofms == {EVERY_TOPIC: told}
 
 
+def test_topics_with_known_loads_are_spread_over_the_planes_and_what_they_carry_is_told() -> None:
+    """All brokers are told, one that has started again too. Nothing is lost as topics change their planes."""
+    made = scene(settings=MOST)
+    made.begin()
+    made.traffic(0.5, churn=False)
+    loads = dict.fromkeys(TOPICS, 1000.0)
+    made.gate.spread(loads)
+    made.traffic(0.5, churn=False)
+    planes = [each["plane"] for each in made.gate.describe()["planes"]]
+    spread = {topic: planes[number % len(planes)] for number, topic in enumerate(sorted(TOPICS))}
+    made.simulation.crash("b6")
+    made.simulation.run(4)
+    made.simulation.add("b6", "c0", "b0")
+    made.simulation.run(12)
+    agents = [made.ofm.agents[broker.name] for broker in made.simulation.alive()]
+    for agent in agents:
+        assert agent.directory is not None
+        assert {topic: agent.directory.first(topic) for topic in TOPICS} == spread
+    carried = [each["carried"] for each in made.gate.describe()["planes"]]
+    assert sum(carried) == sum(loads.values())
+    assert max(carried) <= min(carried) + 1000.0
+    made.gate.spread({})
+    made.traffic(0.5, churn=False)
+    assert all(agent.directory is not None and not agent.directory.spread for agent in agents)
+    made.simulation.run(QUIET)
+    made.recorder.judge(faulty=True)
+
+
 def test_who_subscribes_gets_it_with_its_suback_and_no_word_to_the_controller() -> None:
     made = scene(settings=MOST)
     recorder, publisher = made.recorder, made.brokers[2]

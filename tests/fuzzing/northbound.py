@@ -144,6 +144,9 @@ class Gate:
     def remeasure(self, topic: str) -> None:
         pass
 
+    def spread(self, loads: dict[str, float]) -> None:
+        assert all(load >= 0 for load in loads.values())
+
     def wanted(self) -> set[str]:
         return set(self.topics)
 

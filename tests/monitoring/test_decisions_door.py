@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 pytest.importorskip("pyarrow")
 
 from monitoring.decisions.sink import Sink
 from monitoring.decisions.store import NOTHING, Store
 from monitoring.decisions.table import Judged, Table, decide
-from monitoring.selection.network import Network
-from saps.agents.ofgate.decisions_io import DecisionHandler, DecisionServer
-from saps.ofm.northbound.schema import Demand
+from monitoring.selection.network import Network, Room
+from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer
+from saps.ofm.northbound.schema import OVERHEAD, Demand
 
 
 class Gate:
@@ -27,6 +28,7 @@ class Gate:
         self.has: set[str] = set()
         self.orders: list[str] = []
         self.remeasured: list[str] = []
+        self.loads: dict[str, float] = {}
 
     def leads(self) -> bool:
         return self.leading
@@ -43,6 +45,9 @@ class Gate:
 
     def remeasure(self, topic: str) -> None:
         self.remeasured.append(topic)
+
+    def spread(self, loads: dict[str, float]) -> None:
+        self.loads = loads
 
     def wanted(self) -> set[str]:
         return set(self.has)
@@ -101,6 +106,19 @@ async def test_what_is_not_in_the_next_table_goes_but_what_the_operator_ordered_
     place.decided(2000, "b")
     assert await place.flush()
     assert place.gate.has == {"mine", "b"}
+
+
+async def test_the_busiest_topics_without_a_tree_are_spread_over_the_planes(place: Place) -> None:
+    """There is no room for a tree on any switch."""
+    judged = [Judged("busy", 900.0, 1.0, 900.0, 9.0, "a:1:0|b:1:1", 90.0), Judged("idle", 1.0, 9.0, 1.0, 0.1, "a:1:1")]
+    table = decide(judged, {}, Network(Room(0, 0)), 1000)
+    assert [each.topic for each in table.beside] == ["busy"]
+    await place.request_handler.take(convert(message_of(table), Decisions))
+    assert place.gate.loads == {"busy": 9.0 * (90 + OVERHEAD)}
+    assert place.gate.has == set()
+    body = message_of(table) | {"beside": [{"topic": "a/#", "rate": 1.0}]}
+    with pytest.raises(Exception, match="400"):
+        await asyncio.to_thread(Sink([place.url], place.store, "secret")._send, body)
 
 
 async def test_an_order_before_ofgate_leads_is_carried_out_when_it_does(place: Place) -> None:

@@ -2,8 +2,9 @@
 
 ``PUT /v1/decisions`` takes a whole table, ``{"version": 1, "epoch": E, "digest": D, "trees": [{"topic": T, ...},
 ...]}``: the topics that shall have trees. A topic loses its tree if it is not in the table and the operator has not
-ordered it. The same table again changes nothing; an older table is refused. ``GET /v1/decisions`` returns the last
-table, and ``GET /v1/topics`` the state of each topic.
+ordered it. ``beside`` has the busiest topics without a tree, which OFGate spreads over the planes. The same table again
+changes nothing; an older table is refused. ``GET /v1/decisions`` returns the last table, and ``GET /v1/topics`` the
+state of each topic, and what each plane is expected to carry.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from saps.agents.switchover import TopicStatus
-from saps.ofm.northbound.schema import Demand
+from saps.ofm.northbound.schema import OVERHEAD, Demand
 from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
 
@@ -56,6 +57,21 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
             return None
         messages = max(self.rate, 0.0)
         return Demand(messages=messages, size=self.size) if self.size > 0 else Demand(messages=messages)
+
+
+class Beside(msgspec.Struct, frozen=True):
+    """A busy topic without a tree: one that leaves by a plane, if at all by OFM."""
+
+    topic: str
+    rate: float
+    """Expected messages a second."""
+    size: float = 0.0
+    """Mean size of a message's payload in bytes; 0 if unknown."""
+
+    @property
+    def load(self) -> float:
+        """Expected bytes a second."""
+        return max(self.rate, 0.0) * (max(self.size, 0.0) + OVERHEAD)
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -98,6 +114,7 @@ class Decisions(msgspec.Struct, frozen=True, omit_defaults=True):
     trees: list[Tree]
     revoked: list[Revoked] = []
     job: Job | None = None
+    beside: list[Beside] = []
 
 
 class Gate(Protocol):
@@ -110,6 +127,8 @@ class Gate(Protocol):
     def release(self, topic: str) -> TopicStatus | None: ...
 
     def remeasure(self, topic: str) -> None: ...
+
+    def spread(self, loads: dict[str, float]) -> None: ...
 
     def wanted(self) -> set[str]: ...
 
@@ -149,6 +168,7 @@ class DecisionHandler:
         for topic, told in self._told.items() if self._gate.leads() else ():
             if abs(self._demands[topic].bits - told.bits) > CHANGE * told.bits:
                 self._gate.remeasure(topic)
+        self._gate.spread({each.topic: each.load for each in table.beside})
         return await self.carry_out()
 
     def demand(self, topic: str) -> Demand | None:
@@ -245,7 +265,8 @@ class DecisionServer:
             return _problem(400, str(error))
         if table.version != 1:
             return _problem(400, f"version {table.version} is not known, only 1")
-        faults = ((tree.topic, topic_fault(tree.topic)) for tree in table.trees)
+        topics = [*(tree.topic for tree in table.trees), *(each.topic for each in table.beside)]
+        faults = ((topic, topic_fault(topic)) for topic in topics)
         bad = next((f"{topic!r}: {fault}" for topic, fault in faults if fault is not None), None)
         if bad is not None:
             return _problem(400, bad)

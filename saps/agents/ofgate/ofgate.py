@@ -258,6 +258,13 @@ class OFGate:
         if term is not None and (record := term.topics.get(topic)) is not None:
             term.remeasure(record)
 
+    def spread(self, loads: dict[str, float]) -> None:
+        """Spread topics that leave without a tree over the planes by these loads, in bytes a second. Does nothing if
+        this OFGate does not lead."""
+        term = self._terms.answering
+        if term is not None:
+            term.planes.spread(loads)
+
     def renew(self, topic: str) -> TopicStatus | None:
         """Give the topic's tree a new key, although no broker has joined or left. Returns None if this OFGate does not
         lead."""
@@ -279,7 +286,10 @@ class OFGate:
         term = self._terms.construction
         topics = [] if term is None else sorted(term.topics.items())
         shown = [self._describe(topic) for _, topic in topics if topic.wanted or topic.status is not Status.NONE]
-        return {"name": self.name, "leading": self.leading, "queries": dict(self.queries), "topics": shown}
+        planes = [] if term is None else term.planes.carried()
+        return {
+            "name": self.name, "leading": self.leading, "queries": dict(self.queries), "topics": shown, "planes": planes
+        }  # fmt: skip
 
     def _describe(self, topic: Topic) -> dict[str, Any]:
         members = topic.members if topic.mode is Mode.BOTH else self._roster.interested(topic.name)

@@ -4,10 +4,11 @@ an address."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from saps.ofm.stateless.address import BITS, PLANES, PORT, SETS, Receivers
+from saps.ofm.stateless.spread import by_hash
 from saps.overlay.ring.keys import BrokerRef
 
 Incarnation = tuple[str, int]
@@ -24,6 +25,13 @@ class Directory:
     """Name and incarnation -> set and position, for all brokers that hold the key."""
     planes: tuple[int, ...]
     """The working planes; at least one."""
+    spread: Mapping[str, int] = field(default_factory=dict)
+    """The planes of topics that OFGate has spread by their loads."""
+
+    def first(self, topic: str) -> int:
+        """Return the plane that a topic begins with."""
+        plane = self.spread.get(topic, -1)
+        return plane if plane in self.planes else by_hash(topic, self.planes)
 
     def addresses(self, plane: int, members: Iterable[BrokerRef]) -> list[str]:
         """Return one address for each set with members. The broker itself is named too: the returned copy shows that

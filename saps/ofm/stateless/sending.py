@@ -8,7 +8,6 @@ not acknowledged it. No other broker has to be asked. What fails again goes by A
 from __future__ import annotations
 
 from collections.abc import Iterable
-from zlib import crc32
 
 from saps.ofm.stateless.directory import Directory
 from saps.overlay.ring.keys import BrokerRef
@@ -28,7 +27,7 @@ class Sending:
         self.directory = directory
         self._tried: set[int] = set()
         """Planes that have been given up since a datagram last came back."""
-        self.plane = self._first_plane()
+        self.plane = self._first = directory.first(topic)
         self.since = 0.0
         """Time at which `plane` was chosen. Datagrams that left before say nothing about it."""
         self._addresses: dict[tuple[BrokerRef, ...], list[str]] = {}
@@ -39,17 +38,13 @@ class Sending:
         """Whether publications of QoS 0 have left since the last question."""
 
     def follow(self, directory: Directory, now: float) -> None:
-        """Follow a new directory: other brokers have bits now, or other planes work."""
+        """Follow a new directory: other brokers have bits now, other planes work, or topics are spread otherwise."""
         self.directory = directory
         self._addresses.clear()
-        if self.plane not in directory.planes:
+        before, self._first = self._first, directory.first(self._topic)
+        if self.plane not in directory.planes or self._first != before:
             self._tried.clear()
-            self.plane, self.since = self._first_plane(), now
-
-    def _first_plane(self) -> int:
-        """Return the plane to begin with: topics are spread over all planes by a hash."""
-        planes = self.directory.planes
-        return planes[crc32(self._topic.encode()) % len(planes)]
+            self.plane, self.since = self._first, now
 
     def addresses(self, members: Iterable[BrokerRef]) -> list[str]:
         """Return the OFM addresses that reach these members by the present plane."""

@@ -140,6 +140,9 @@ class Gate:
     def remeasure(self, topic: str) -> None:
         raise NotImplementedError
 
+    def spread(self, loads: dict[str, float]) -> None:
+        assert not loads
+
     def wanted(self) -> set[str]:
         return set()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from saps.agents.ofgate.decisions_io import DecisionHandler, Decisions, DecisionServer, Revoked, Tree
+from saps.agents.ofgate.decisions_io import Beside, DecisionHandler, Decisions, DecisionServer, Revoked, Tree
 from saps.agents.switchover import TopicStatus
 from saps.config import SettingError
 from saps.config.ofgate_io import OfgateSettings
@@ -49,6 +49,9 @@ class GatewayGate:
 
     def remeasure(self, topic: str) -> None:
         self._gateway.broker.mesh.act(lambda: self._gateway.gate.remeasure(topic))
+
+    def spread(self, loads: dict[str, float]) -> None:
+        self._gateway.broker.mesh.act(lambda: self._gateway.gate.spread(loads))
 
     def wanted(self) -> set[str]:
         return self._gateway.gate.wanted()
@@ -131,7 +134,8 @@ class DecisionService:
                     if decision.action in ("build", "drop", "revoke"):
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
                 revoked = [Revoked(d.topic, d.reason) for d in table.decisions if d.action == "revoke"]
-                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees, revoked))
+                beside = [Beside(d.topic, d.rate, d.size) for d in table.beside]
+                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees, revoked, None, beside))
 
     async def _counts(self) -> list[Row]:
         found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
