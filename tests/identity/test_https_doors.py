@@ -48,6 +48,9 @@ class Gate:
     def remeasure(self, topic: str) -> None:
         pass
 
+    def spread(self, loads: dict[str, float]) -> None:
+        pass
+
     def wanted(self) -> set[str]:
         return self.topics
 
