@@ -755,7 +755,7 @@ def test_a_session_that_has_gone_before_its_branch_comes() -> None:
 @pytest.mark.parametrize("away", [True, False])
 def test_an_identifier_under_which_a_branch_has_sent_what_is_over_here_is_free_again(away: bool) -> None:
     """The client has answered PUBREC to the broker of the branch, which has not got it. It took the next message with
-    that identifier for the same one (4 of 1.4 million in `make chaos`)."""
+    that identifier for the same one (by all signs 4 of 1.4 million in `make chaos`)."""
     mesh = Replicated(1)
     one, _, three = mesh.build(3)
     nomad = Nomad.at(one, mesh)
