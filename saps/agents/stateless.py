@@ -85,10 +85,11 @@ class Stateless:
         self.directory: Directory | None = None
         """The brokers that stateless delivery reaches. None if this broker has no bit or no plane works."""
         self._spread: dict[str, int] = {}
+        """`Directory.spread` of this `directory` and of later ones."""
         self.epoch = 0
         """The epoch of `directory`."""
         self.spread_epoch = 0
-        """The epoch of its `Directory.spread`."""
+        """The epoch of `Directory.spread`."""
 
     @property
     def enrols(self) -> bool:
@@ -131,8 +132,7 @@ class Stateless:
         Raises as `directory`."""
         if epoch <= self.epoch:
             return
-        found = directory(self._me.ref, sets, planes)
-        self.directory = None if found is None else replace(found, spread=self._spread)
+        self.directory = directory(self._me.ref, sets, planes, self._spread)
         self.epoch = epoch
         self._keys.use(EVERY_TOPIC, label)
         self.settle()

@@ -17,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from saps.agents.switchover import TopicStatus
-from saps.ofm.northbound.schema import OVERHEAD, Demand
+from saps.ofm.northbound.schema import Demand
 from saps.runtime.http import has_token, problem_response
 from saps.topics import topic_fault
 
@@ -53,10 +53,7 @@ class Tree(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def demand(self) -> Demand | None:
         """The expected demand of the topic. None if the table does not say it."""
-        if self.rate is None:
-            return None
-        messages = max(self.rate, 0.0)
-        return Demand(messages=messages, size=self.size) if self.size > 0 else Demand(messages=messages)
+        return None if self.rate is None else _expected(self.rate, self.size)
 
 
 class Beside(msgspec.Struct, frozen=True):
@@ -71,7 +68,7 @@ class Beside(msgspec.Struct, frozen=True):
     @property
     def load(self) -> float:
         """Expected bytes a second."""
-        return max(self.rate, 0.0) * (max(self.size, 0.0) + OVERHEAD)
+        return _expected(self.rate, self.size).bits / 8
 
 
 class Revoked(msgspec.Struct, frozen=True):
@@ -282,6 +279,12 @@ class DecisionServer:
 
     async def _topics(self, _request: web.Request) -> web.Response:
         return _answer(self._gate.describe())
+
+
+def _expected(rate: float, size: float) -> Demand:
+    """Return the demand of a topic with this rate and size, as in `Tree`."""
+    messages = max(rate, 0.0)
+    return Demand(messages=messages, size=size) if size > 0 else Demand(messages=messages)
 
 
 def _answer(value: object) -> web.Response:

@@ -44,7 +44,7 @@ class Directory:
         return [f"[{Receivers(number, plane, named).address}]:{PORT}" for number, named in sorted(bits.items())]
 
 
-def directory(me: BrokerRef, sets: Sequence[Any], planes: Sequence[int]) -> Directory | None:
+def directory(me: BrokerRef, sets: Sequence[Any], planes: Sequence[int], spread: Mapping[str, int]) -> Directory | None:
     """Return the directory in OFGate's notice: for each set ``[position, name, incarnation]`` of its brokers. Returns
     None if `me` has no bit, or no plane works. Raises `ValueError` or `TypeError` for malformed values."""
     at: dict[Incarnation, tuple[int, int]] = {}
@@ -55,4 +55,4 @@ def directory(me: BrokerRef, sets: Sequence[Any], planes: Sequence[int]) -> Dire
             at[str(name), int(incarnation)] = number, position
     own = at.get((me.name, me.incarnation))
     usable = tuple(plane for plane in planes if 0 <= plane < PLANES)
-    return Directory(own, at, usable) if own is not None and usable else None
+    return Directory(own, at, usable, spread) if own is not None and usable else None

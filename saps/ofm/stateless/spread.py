@@ -2,7 +2,7 @@
 
 Topics are spread by a hash. The busiest ones are few, and a hash puts several of them on one plane. So those whose load
 is known are spread by it: each in turn, the busiest first, to the plane that carries least. That is Graham's LPT rule
-(1969): the busiest plane carries at most 4/3 of what it would in the best spread.
+(1969): of loads as they count here, the busiest plane carries at most 4/3 of what it would in the best spread.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ def by_load(loads: Mapping[str, float], planes: Sequence[int]) -> dict[str, int]
     """Return the planes of topics with these loads in bytes a second; nothing without planes.
 
     A load counts as the next power of two, so that small changes of the loads move no topic."""
-    carried = dict.fromkeys(planes, 0.0)
     found: dict[str, int] = {}
-    classes = {topic: 2.0 ** frexp(load)[1] for topic, load in loads.items() if load > 0 and carried}
-    for topic in sorted(classes, key=lambda topic: (-classes[topic], topic)):
-        plane = min(carried, key=lambda plane: (carried[plane], plane))
-        found[topic] = plane
-        carried[plane] += classes[topic]
+    if not planes:
+        return found
+    counted = {topic: 2.0 ** frexp(load)[1] for topic, load in loads.items() if load > 0}
+    taken = dict.fromkeys(planes, 0.0)
+    for topic in sorted(counted, key=lambda topic: (-counted[topic], topic)):
+        found[topic] = plane = min(taken, key=lambda plane: (taken[plane], plane))
+        taken[plane] += counted[topic]
     return found
 
 

@@ -135,7 +135,7 @@ class DecisionService:
                         logger.info("%s the tree of %s: %s", decision.action, decision.topic, decision.reason)
                 revoked = [Revoked(d.topic, d.reason) for d in table.decisions if d.action == "revoke"]
                 beside = [Beside(d.topic, d.rate, d.size) for d in table.beside]
-                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees, revoked, None, beside))
+                await self.request_handler.take(Decisions(1, table.epoch, table.digest, trees, revoked, beside=beside))
 
     async def _counts(self) -> list[Row]:
         found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()

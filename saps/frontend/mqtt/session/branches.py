@@ -59,8 +59,9 @@ def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> 
     for packet_id, reached in incoming_of(found).items():
         if session.incoming is not None and packet_id not in session.incoming:
             session.incoming[packet_id] = reached
-    session.remember(had_of(found))
-    session.came([*had_of(found), *(item.origin for item in fresh if item.origin is not None)])
+    theirs = had_of(found)
+    session.remember(theirs)
+    session.came([*theirs, *(item.origin for item in fresh if item.origin is not None)])
 
 
 def incarnation_of(common: Common) -> tuple[str, int]:

@@ -146,8 +146,9 @@ class DurableSession(Session):
 
     def remember(self, had: Iterable[Origin]) -> None:
         """Add publications that the session had elsewhere to `over`, as older ones, as far as there is room."""
-        recent, known = self._copies.recent, self.had
+        recent = self._copies.recent
         if room := RECENT - len(recent):
+            known = self.had
             recent.extendleft(reversed([each for each in had if each not in known][-room:]))
         if self.stored:
             self._keep_had()

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 from saps.frontend.mqtt.budget import ENTRY_COST, Budget
 from saps.frontend.mqtt.limits import Limits
-from saps.frontend.mqtt.session.journaled import JournaledInflight
+from saps.frontend.mqtt.session.journaled import Copies, Entry, JournaledInflight
 from saps.frontend.mqtt.session.window import Copy
 from saps.routing.batch import Batch, Form, Origin
 
 if TYPE_CHECKING:
-    from saps.frontend.mqtt.session.journaled import Copies, Entry
     from saps.storage.journal import Change
 
 
@@ -72,8 +71,7 @@ class MessageQueue:
     def popleft(self) -> Copy:
         """Remove and return the oldest message. The queue must not be empty."""
         copy, entry = self._take()
-        if self._book is not None and entry is not None:
-            self._book.remove(entry)
+        self._remove(entry)
         return copy
 
     def send(self, inflight: dict[int, Copy | None], packet_id: int) -> None:
@@ -114,8 +112,11 @@ class MessageQueue:
                 last = entry.serial
             self.append(copy, entry)
         for _, entry in before.values():
-            if self._book is not None and entry is not None:
-                self._book.remove(entry)
+            self._remove(entry)
+
+    def _remove(self, entry: Entry | None) -> None:
+        if self._book is not None and entry is not None:
+            self._book.remove(entry)
 
     @property
     def half_full(self) -> bool:

@@ -381,11 +381,13 @@ class SessionMigration:
             for single in batch.singles:
                 for target in self._common.hub.index.targets(single.topic):
                     agent = target.agent
-                    if isinstance(agent, Session) and agent in memories and memories[agent].lacks(single.origin):
+                    if not isinstance(agent, Session) or agent not in memories:
+                        continue
+                    if memories[agent].lacks(single.origin):
                         agent.deliver(single, target)
                         if agent.client_id in self._coming and single.origin is not None:
                             self._made_up.setdefault(agent.client_id, set()).add(single.origin)
-                    if again and isinstance(agent, DurableSession) and agent in memories and single.origin is not None:
+                    if again and isinstance(agent, DurableSession) and single.origin is not None:
                         agent.came((single.origin,))
 
     def merge(self, client: str, parts: list[bytes]) -> None:

@@ -224,7 +224,7 @@ class Session(SubscriberAgent):
                 queue.popleft()
                 self._lose(single, "it expired while it waited")
             elif len(self._fitting(outbound, single, form)):
-                [packet_id] = self.window.take_ids(1)
+                packet_id = self.window.take_id(())
                 self.delivered += 1
                 queue.send(self.window.inflight, packet_id)
                 outbound.send_numbered(single, form, (packet_id,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
@@ -12,7 +13,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, grouped, origins_of
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
 
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
@@ -148,8 +149,8 @@ class Copy:
         )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
-        for number, had in self.over(changes):
-            self.remember(number, had)
+        for number, origins in self.over(changes).items():
+            self.remember(number, origins)
         for number in changes.no_sessions:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
@@ -165,21 +166,23 @@ class Copy:
         for key in changes.no_incoming:
             self.incoming.pop(key, None)
 
-    def over(self, changes: Changes) -> list[tuple[int, Grouped]]:
+    def over(self, changes: Changes) -> dict[int, list[Origin]]:
         """Return, by session number, the publications whose copies these changes remove for good. One that has waited
         and is sent, or has got another place, has a new copy."""
-        kept = {(copy.session, copy.message) for copy in changes.copies}
         found: dict[int, list[Origin]] = {}
+        if not changes.no_copies:
+            return found
+        kept = {(copy.session, copy.message) for copy in changes.copies}
         for serial in changes.no_copies:
             copy = self.copies.get(serial)
             message = None if copy is None else self.messages.get(copy.message)
             if copy is not None and message is not None and (copy.session, copy.message) not in kept:
                 found.setdefault(copy.session, []).append(self._origin(message))
-        return [(number, grouped(origins)) for number, origins in found.items()]
+        return found
 
-    def remember(self, number: int, had: Grouped) -> None:
+    def remember(self, number: int, origins: Iterable[Origin]) -> None:
         """Add publications that a session's client has, or will never get."""
-        self._memories.setdefault(number, _Memory()).recent.extend(origins_of(had))
+        self._memories.setdefault(number, _Memory()).recent.extend(origins)
 
     def _origin(self, message: MessageCopy) -> Origin:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
