@@ -259,6 +259,8 @@ class SimulatedController:
         """Planes of stateless delivery that the controller considers whole; `relay` changes them."""
         self.room = sys.maxsize
         """Most members of all trees together. Requests beyond that are refused, until `retry` or a deletion."""
+        self._unreachable: set[BrokerAddress] = set()
+        """Elements of the brokers to which there is no path."""
         self._crashes = 0
         self._addresses = 0
 
@@ -288,10 +290,12 @@ class SimulatedController:
             self._repair()
 
     def cut(self, topic: str, broker: str) -> None:
-        """Break the link to one broker of a topic's tree. The controller notices, and finds no other path."""
+        """Break the link to one broker of a topic's tree, until `mend`. The controller notices, and finds no other
+        path."""
         state = self.ofms[topic]
         assert state.address is not None
         tree, lost = self._network.trees[state.address], self._network.host_of(broker)
+        self._unreachable.add(lost)
         self._network.trees[state.address] = _Tree(tree.brokers - {lost}, tree.senders)
         self._intents[topic] = with_(self._intents[topic])  # what is being installed comes too late
         left = [one for one in state.brokers if one != lost]
@@ -328,6 +332,7 @@ class SimulatedController:
 
     def mend(self) -> None:
         """Repair all links."""
+        self._unreachable.clear()
         self._repair()
 
     def _repair(self) -> None:
@@ -389,11 +394,12 @@ class SimulatedController:
             state = self.ofms.get(request.topic)
             if self._intents.get(request.topic) is not request or state is None or state.address is None:
                 return  # a later request has replaced this one, and is answered instead
-            self._network.trees[state.address] = _Tree(frozenset(request.brokers), frozenset(request.senders))
-            brokers = sorted({*request.brokers, *request.senders})
-            constructed = with_(state, status=Status.CONSTRUCTED, brokers=brokers)
-            self._set(constructed)
-            done(constructed)
+            lost = self._unreachable
+            self._network.trees[state.address] = _Tree(frozenset(request.brokers) - lost, frozenset(request.senders))
+            brokers = {*request.brokers, *request.senders}
+            status = Status.UPDATING if brokers & lost else Status.CONSTRUCTED
+            self._set(with_(state, status=status, brokers=sorted(brokers - lost)))
+            done(self.ofms[request.topic])
 
         self._later(self._network.faults.installation, installed)
 

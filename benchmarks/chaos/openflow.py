@@ -115,7 +115,7 @@ class OpenFlow:
                 continue
             now = each["publications"], each["carried"]
             before = self._counted.get(each["broker"], (0, 0))
-            if now[0] < before[0]:  # a new life
+            if now[0] < before[0] or now[1] < before[1]:  # a new incarnation
                 before = 0, 0
             self.publications += now[0] - before[0]
             self.carried += now[1] - before[1]

@@ -199,7 +199,7 @@ class OfmAgent:
         """Return what became of this broker's publications and datagrams since its start, for status pages."""
         return {
             "broker": self.me.ref.name,
-            "publications": self._publishers.seq,
+            "publications": self._multicast.forwarder.published,
             "alm_messages": self._multicast.sent,
             "given_up": self._inbox.given_up,
             "disowned": self._inbox.disowned,

@@ -412,6 +412,22 @@ def test_a_tree_that_the_network_breaks_is_left_at_once_and_used_again_when_it_i
 
 
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
+def test_members_beyond_a_cut_do_not_keep_the_others_from_their_tree(mode: Mode) -> None:
+    """With BOTH they counted as members for as long as the cut lasted, and there was no path to them."""
+    scene = steady(mode)
+    scene.simulation.partition(["b5"])
+    scene.controller.cut("a/b", "b5")
+    publish(scene, 3000)
+    datagrams, messages = scene.ofm.sent, scene.simulation.counters.data
+    publish(scene, 50)
+    assert (scene.ofm.sent - datagrams, scene.simulation.counters.data) == (50, messages)
+    scene.simulation.heal()
+    scene.controller.mend()
+    publish(scene, 2000)
+    assert without_alm(scene, 50, faulty=True) == 50
+
+
+@pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_a_member_that_the_tree_does_not_reach_is_served_by_alm_until_it_does(mode: Mode) -> None:
     """Nobody knows of the fault: the sender gets its loopback packets, the controller sees nothing."""
     scene = steady(mode)

@@ -9,7 +9,7 @@ everything that it has told about the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from functools import partial
 
 from saps.agents.ofgate.calls import Calls
@@ -158,6 +158,13 @@ class Construction:
             self._port.after(delay + CALM, partial(calm, trust.doubts))
 
         self._revocation.take_back(topic, again)
+
+    def bury(self, topic: Topic, living: Set[str]) -> None:
+        """BOTH: take dead members out of a tree that is being rebuilt, and that all users have left: perhaps there is
+        no path to them. Those in a tree that stands cost nothing, and may come back."""
+        if topic.mode is Mode.BOTH and topic.busy and topic.departures.all:
+            for name in topic.members.keys() - living:
+                del topic.members[name]
 
     def again(self, topic: Topic) -> None:
         """Try again: the controller no longer refuses what it has refused."""

@@ -147,6 +147,7 @@ class Terms:
         self.roster.forget_all_but(reporting)
         for topic in term.topics.values():
             self.roster.refresh(topic.name, topic.members)
+            term.bury(topic, reporting)
             for name in list(topic.senders):
                 lease = topic.leases.get(name)
                 idle = topic.mode is Mode.EITHER and (lease is None or lease.until < self._port.now)

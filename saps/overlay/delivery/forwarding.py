@@ -44,6 +44,8 @@ class Forwarder:
         """Counters by topic, or None while nobody counts."""
         self.sent = 0
         """Copies of messages sent to other brokers since the start."""
+        self.published = 0
+        """This broker's publications to others since the start, along trees, too."""
         self.repairs = Repairs()
 
     def forward(self, origin: BrokerRef, frame: Publish, branch: Branch, token: int) -> None:

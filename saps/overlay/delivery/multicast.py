@@ -186,6 +186,7 @@ class Multicast:
         publishers, way = self._publishers, streams[0].way
         first = publishers.seq + 1
         publishers.seq += len(batch.which)
+        self.forwarder.published += len(batch.which)
         batch.number(self._port.me, range(first, publishers.seq + 1))
         if (
             self.catch_up is not None
