@@ -266,6 +266,7 @@ def each_alone(seed: int, disks: bool) -> None:
                     nomad.connect(rng.choice([*inside, *mesh.alive()]))
             mesh.heal()
         mesh.run(15)
+        assert len(mesh.sessions("c")) == 1, f"two brokers go on with a session each (seed {seed})"
     trial.settle()
     trial.judge()
 

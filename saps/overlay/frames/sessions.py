@@ -118,7 +118,8 @@ class Arrived(Frame, tag=64):
 
 class Departed(Frame, tag=65):
     """Answers `Arrived`: the session is yours (`granted`), or I keep it. Not granted, it also answers a `Pull` of a
-    session that I do not hand over any more."""
+    session that I do not hand over any more. From the target, not granted: I do not take the session that you have
+    just offered; keep it."""
 
     serial: Number
     granted: bool

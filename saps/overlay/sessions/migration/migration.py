@@ -128,7 +128,7 @@ class MigrationSource:
             return Yields.LATER if (mine, self._port.me.name) > (frame.stamp, sender.name) else Yields.WAIT
         if mine > frame.stamp:
             return Yields.LATER
-        if sessions.migrations.transfer(client):
+        if sessions.migrations.transfer(client, asked=False):
             hit("session asked for while a branch of it comes")  # what the branch brings must not come after the rest
             return Yields.WAIT
         branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
@@ -161,6 +161,14 @@ class MigrationSource:
         """Cancel the migration of the client's session, if one is under way: the session stays here."""
         if self.leaving.pop(client, None) is not None:
             self._host.stay(client)
+
+    def declined(self, sender: BrokerRef, serial: int) -> bool:
+        """Keep the session that a target does not take. Returns False if none was moving to it under this number."""
+        client = self._given_to(sender, serial)
+        if client is not None:
+            self.keep(client)
+            self._sessions.sync_one(client)
+        return client is not None
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
         """Return the client of a migration under way, or None."""
@@ -289,9 +297,13 @@ class Migrations:
             Pull: self.source.on_pull,
             Snapshot: self.target.on_snapshot,
             Arrived: self.source.on_arrived,
-            Departed: self.target.on_departed,
+            Departed: self._on_departed,
             Offer: self._on_offer,
         }
+
+    def _on_departed(self, sender: BrokerRef, frame: Departed) -> None:
+        if frame.granted or not self.source.declined(sender, frame.serial):
+            self.target.on_departed(sender, frame)
 
     def tell(self, broker: BrokerRef, client: str) -> None:
         """Report the session here to a broker with a later one, which ends this one, or with the older one that was

@@ -205,8 +205,11 @@ class MigrationTarget:
         if transfer is None or transfer.stage is not Stage.ASKING:
             return
         transfer.heard = self._port.now
-        if frame.answer == Yields.SESSION and transfer.branch and not self._host.birth(transfer.claiming.client):
+        client = transfer.claiming.client
+        here = self._host.birth(client) and not self._sessions.migrations.offer(client)
+        if frame.answer == Yields.SESSION and transfer.branch and not here:
             hit("session gone before its branch came")  # the branch stays there, for the broker that has the session
+            self._port.send(sender, Departed(frame.serial, False))
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
         elif frame.answer == Yields.SESSION and transfer.branch:
