@@ -145,6 +145,12 @@ class SubscriberAgent(Subscriber):
         self.subscriptions[subscription.filter] = subscription
         self.hub.subscribe(self, subscription, done)
 
+    def resubscribe(self, subscription: Subscription, done: Callable[[], None] = _ignore) -> None:
+        """Go on with a subscription of before, elsewhere or in an earlier incarnation: the client has got the retained
+        messages. `done` as for `Hub.subscribe`."""
+        self.subscriptions[subscription.filter] = subscription
+        self.hub.subscribe(self, subscription, done, retained=False)
+
     def unsubscribe(self, topic_filter: str) -> bool:
         """End a subscription. Returns False if there was none."""
         if self.subscriptions.pop(topic_filter, None) is None:

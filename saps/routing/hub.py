@@ -85,8 +85,11 @@ class Hub:
 
     # ---- subscriptions
 
-    def subscribe(self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None]) -> None:
-        """Subscribe an agent. `done` runs when it can miss no message published later anywhere in the mesh."""
+    def subscribe(
+        self, agent: SubscriberAgent, subscription: Subscription, done: Callable[[], None], retained: bool = True
+    ) -> None:
+        """Subscribe an agent. `done` runs when it can miss no message published later anywhere in the mesh, and has got
+        the retained messages, if it wants them and `retained` is set."""
         self.routes.count_members(subscription.filter, before=True)
         self.index.add(agent, subscription)
         self.routes.count_members(subscription.filter)
@@ -94,7 +97,7 @@ class Hub:
         if is_own(subscription.filter):
             done()
             return
-        if subscription.retain_handling < 2 and shared(subscription.filter) is None:
+        if retained and subscription.retain_handling < 2 and shared(subscription.filter) is None:
             self.retained.begin(agent, subscription.filter)
             done = partial(self._recall, subscription.filter, done)
         self._mesh.subscribe(subscription.filter, done)

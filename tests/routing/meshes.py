@@ -16,6 +16,7 @@ class DelayingMesh:
         self.remote = remote
         self.subscribed: list[str] = []
         self.unsubscribed: list[str] = []
+        self.recalled: list[str] = []
         self.published: list[Message] = []
         self.shared: list[tuple[str, Message]] = []
         self.routes: dict[str, TopicRoute] = {}
@@ -50,6 +51,7 @@ class DelayingMesh:
         return properties
 
     def recall(self, topic_filter: str, done: Callable[[Sequence[Recalled]], None]) -> None:
+        self.recalled.append(topic_filter)
         done(())
 
     def complete_subscriptions(self) -> None:

@@ -53,6 +53,20 @@ def test_subscription_is_done_only_when_the_mesh_says_so() -> None:
     assert done == ["a"]
 
 
+def test_a_subscription_that_goes_on_does_not_wait_for_retained_messages() -> None:
+    """An adoption waited for them, from brokers that had just died, while its clients waited for it."""
+    mesh = DelayingMesh()
+    hub = Hub(mesh)
+    agent, _ = subscriber(hub)
+    done: list[str] = []
+    agent.resubscribe(Subscription("a"), lambda: done.append("a"))
+    mesh.complete_subscriptions()
+    assert (done, mesh.recalled) == (["a"], [])
+    agent.subscribe(Subscription("b"))
+    mesh.complete_subscriptions()
+    assert mesh.recalled == ["b"]
+
+
 def test_mesh_hears_of_every_subscription_but_only_of_the_last_unsubscription() -> None:
     mesh = DelayingMesh()
     hub = Hub(mesh)

@@ -91,6 +91,10 @@ class Delivery:
         """Whether no publication of this broker is under way."""
         return self.multicast.settled and self.sharing.settled
 
+    @property
+    def adopting(self) -> set[BrokerRef]:
+        return self.inbox.adopting
+
     def passed(self, origin: BrokerRef, topic: str) -> int:
         """Return the sequence number of the last publication from `origin` to a topic that the local subscribers got,
         or

@@ -145,6 +145,9 @@ class Inbox:
         self.starts: dict[BrokerRef, int] = {}
         """By origin that sends this broker what it missed: publications up to this number are not owed, except those
         that the origin sends again (`saps.overlay.missed.catchup`)."""
+        self.adopting: set[BrokerRef] = set()
+        """Dead brokers whose sessions are being adopted here. What their next incarnations publish meanwhile is not
+        acknowledged: nobody logs it for the dead one, and those sessions are not stored yet."""
         self._held_bytes = 0
         self.given_up = 0
         """Gaps given up since the start."""
@@ -157,8 +160,8 @@ class Inbox:
         """Deliver or hold the publications of a frame.
 
         Returns for each part of the frame the number of subscribers that it reaches now. With QoS 1 and 2 a part counts
-        as `DOUBTED` if one of its publications is held or may not have been delivered: it is not acknowledged, so its
-        publishers' broker repeats it.
+        as `DOUBTED` if one of its publications is held, may not have been delivered, or may be lost with the sessions
+        of `adopting`: it is not acknowledged, so its publishers' broker repeats it.
         """
         firsts, lasts = _bounds(frame)
         sequences: list[_Sequence] = []
@@ -174,15 +177,20 @@ class Inbox:
             if first <= last or sequence.held or (part.prev > last and self._owed(origin, part.topic, part.prev)):
                 whole = False
         batch = batch_of(frame, origin)
-        if not whole:
-            return self._accept_each(origin, frame, batch, sequences)
-        for sequence, first, last in zip(sequences, firsts, lasts, strict=True):
-            sequence.left, sequence.entered, sequence.last = sequence.last, first, last
-            if frame.qos:
-                sequence.reliable = True
-        if frame.retain:
-            self._retained(batch)
-        return self._deliver(batch)
+        if whole:
+            for sequence, first, last in zip(sequences, firsts, lasts, strict=True):
+                sequence.left, sequence.entered, sequence.last = sequence.last, first, last
+                if frame.qos:
+                    sequence.reliable = True
+            if frame.retain:
+                self._retained(batch)
+            reached = self._deliver(batch)
+        else:
+            reached = self._accept_each(origin, frame, batch, sequences)
+        if self.adopting and frame.qos and any(map(origin.succeeds, self.adopting)):
+            hit("published by the next incarnation during an adoption")
+            return [DOUBTED] * len(reached)
+        return reached
 
     def make_up(self, origin: BrokerRef, frame: Publish, given: bool = False) -> None:
         """Deliver publications that the origin has logged for this broker (`saps.overlay.missed.catchup`). `given`:

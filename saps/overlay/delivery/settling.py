@@ -38,11 +38,13 @@ class Settling:
         there: Callable[[], bool],
         then: Callable[[frozenset[str] | None], None],
         source: BrokerRef | None = None,
+        owner: BrokerRef | None = None,
     ) -> None:
         """`waiting` returns whether a publication that matches these filters is held back here. `then` gets the names
         of the publishers' brokers of which all is there. It is called at `limit` (a time of the port's clock, in
         seconds) at the latest, then with None, and never once `there` returns False. `source` is as in
-        `Unsettled`."""
+        `Unsettled`. `owner` is dead, and its sessions are being adopted here: what its next incarnations publish is not
+        acknowledged until then (`saps.overlay.delivery.order.Inbox.adopting`), so nothing waits for that."""
         self._port = port
         self._calls = calls
         self._waiting = waiting
@@ -51,6 +53,7 @@ class Settling:
         self._there = there
         self._then = then
         self._source = source
+        self._owner = owner
         self._upto: dict[tuple[str, int], int] = {}
         """Last sequence number of each publisher at its first answer, by name and incarnation."""
         self._answers: set[str] = set()
@@ -80,10 +83,14 @@ class Settling:
         for result in outcome.results:
             if isinstance(result, Outstanding):
                 target = self._upto.setdefault((result.broker, result.incarnation), result.seq)
-                if 0 < result.lowest <= target:
+                if 0 < result.lowest <= target and not self._held_back(result):
                     self._unsettled = f"{result.broker} has publications that some broker may lack"
                 self._answers.add(result.broker)
         self._one_done()
+
+    def _held_back(self, answer: Outstanding) -> bool:
+        owner = self._owner
+        return owner is not None and answer.broker == owner.name and answer.incarnation > owner.incarnation
 
     def _one_done(self) -> None:
         self._missing -= 1

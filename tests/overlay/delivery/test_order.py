@@ -117,6 +117,18 @@ def test_what_was_held_for_an_earlier_subscription_comes_before_what_the_next_on
     assert list(origin.delivered) == [1, 4, 6]
 
 
+def test_what_may_be_lost_with_an_adoption_is_delivered_and_not_acknowledged() -> None:
+    port = Origin()
+    port.inbox.adopting.add(BrokerRef("b0", 0, "", "c"))
+    assert port.inbox.accept(ORIGIN, data(1, 1)) == [order.DOUBTED]
+    assert port.inbox.accept(ORIGIN, data(1, 1)) == [order.DOUBTED]
+    assert port.inbox.accept(BrokerRef("b0", 0, "", "c"), data(1, 1)) == [1]
+    assert port.inbox.accept(ORIGIN, data(2, 0)) == [1]
+    port.inbox.adopting.clear()
+    assert port.inbox.accept(ORIGIN, data(1, 1)) == [1]
+    assert port.doubled == [1], "of another origin"
+
+
 def test_what_is_held_is_bounded() -> None:
     port = Origin(answers=False)
     for seq in range(2, order.HELD + 3):

@@ -403,6 +403,10 @@ class Held:
 
     cut = False
 
+    @property
+    def adopting(self) -> set[BrokerRef]:
+        return set()
+
     def waiting(self, topic_filters: list[str]) -> bool:
         return True
 

@@ -64,6 +64,11 @@ def test_the_log_of_an_earlier_life_whose_clock_differed_brings_nothing_again() 
     disasters(59)
 
 
+def test_a_restored_copy_is_adopted_beside_what_a_repaired_file_has_begun_anew() -> None:
+    """All lost power during an adoption, and its copy counted as older than the session of a later incarnation."""
+    disasters(173)
+
+
 @marks.expect("holder replaced")
 @pytest.mark.parametrize("seed", kept(1, 8, 10, 13, quick=1))
 def test_a_broker_that_stood_still_adopts_no_copy_that_others_have_gone_on_with(seed: int) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.session.journaled import Copies, Entry, JournaledIncoming, JournaledInflight
 from saps.frontend.mqtt.session.message_queue import MessageQueue
@@ -259,8 +258,7 @@ class DurableSession(Session):
         self._copies.recent.extend(saved.had)
         self._open_books()
         for subscription in saved.subscriptions:
-            SubscriberAgent.subscribe(self, subscription)
-            self.hub.retained.end(self, subscription.filter)  # it already got the retained messages
+            self.resubscribe(subscription)
         self._load_copies(saved, batch_of, now)
 
     def _load_copies(self, saved: SavedSession, batch_of: Callable[[SavedCopy], Batch], now: float) -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-from saps.agents.user import SubscriberAgent
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.session.branches import incarnation_of, merge_branch
 from saps.frontend.mqtt.session.durable import Base, DurableSession
@@ -288,8 +287,7 @@ class SessionMigration:
 
         for subscription in [each for part in found for each in part.subscriptions]:
             missing += 1
-            SubscriberAgent.subscribe(session, subscription, one_done)
-            session.hub.retained.end(session, subscription.filter)  # it already got the retained messages
+            session.resubscribe(subscription, one_done)
         one_done()
         return list(session.subscriptions)
 

@@ -186,7 +186,9 @@ class Adoption:
         host.make_up(self.clients, come, again=True, late=False)
         limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
-        Settling(self._port, self._calls, waiting, filters, limit, lambda: True, lambda _: self._complete())
+        Settling(
+            self._port, self._calls, waiting, filters, limit, lambda: True, lambda _: self._complete(), owner=self.owner
+        )
 
     def _complete(self) -> None:
         """Complete all sessions, end their claims, and report them to the holders of the directory."""

@@ -335,10 +335,13 @@ class Replicas:
 
         def over() -> None:
             del self.adoptions[serial]
+            if all(each.owner != copy.owner for each in self.adoptions.values()):
+                self._publications.adopting.discard(copy.owner)
             self._done(log)
             for ref in self._others(copy):
                 self._port.send(ref, Inherited(*log))
 
+        self._publications.adopting.add(copy.owner)
         adoption = self.adoptions[serial] = Adoption(
             self._port, self._calls, self._sessions, self._publications, serial, copy, done
         )
@@ -351,7 +354,7 @@ class Replicas:
         and lacks what was published meanwhile."""
         found: dict[str, int] = {}
         for other in self.copies.values():
-            again = other.owner.name == copy.owner.name and other.state is State.FOLLOWING
+            again = other.owner.name == copy.owner.name and other.state in (State.FOLLOWING, State.RESTORED)
             if other is not copy and not again and other.state is not State.FORGOTTEN:
                 for each in other.sessions.values():
                     found[each.client] = max(found.get(each.client, -1), each.stamp)
