@@ -60,10 +60,12 @@ COMPILED = tuple(
         ),
         "overlay/sessions/replicas": ("changes", "copies", "source"),
         "links": ("receiver",),
+        "ofm/trees": ("growth", "tree"),
     }.items()
     for name in names
 )
-"""What every publication passes. Nothing that is not compiled may have subclasses of these."""
+"""What every publication passes, and each tree that is repaired. Nothing that is not compiled may have subclasses of
+these."""
 READ = (
     *(f"saps/{name}.py" for name in ("mesh", "messages", "routing/priority", "routing/retained_messages")),
     *(

@@ -34,17 +34,21 @@ class Concerns:
     def __init__(self) -> None:
         self._keys: dict[str, frozenset[Hashable]] = {}
         self._names: dict[Hashable, dict[str, None]] = {}
-        self._bases: dict[str, tuple[object, ...]] = {}
-        """What `_keys` were made from, of OFMs that are busy: while a plan comes into force they stay the same."""
+        self.heard = 0
+        """Events so far, except those that only end a batch at a switch."""
+        self._bases: dict[str, tuple[tuple[object, ...], int]] = {}
+        """What `_keys` were made from, of OFMs that are busy, and when (`heard`): while a plan comes into force they
+        stay the same."""
 
-    def update(self, name: str, record: Record | None) -> None:
-        """Update the dependencies of an OFM; None: the OFM has ended."""
+    def update(self, name: str, record: Record | None) -> bool:
+        """Update the dependencies of an OFM; None: the OFM has ended. Returns False if only the next stage of its plan
+        has begun since the last update, so that its state is the same."""
         if record is not None and record.busy:
             base = (record.plan, record.former, record.intent, record.lost, record.refusal)
-            known = self._bases.get(name)
-            if known is not None and all(map(is_, base, known)):
-                return
-            self._bases[name] = base
+            known, heard = self._bases.get(name, ((), 0))
+            self._bases[name] = base, self.heard
+            if known and all(map(is_, base, known)):
+                return heard != self.heard
         else:
             self._bases.pop(name, None)
         before = self._keys.get(name, frozenset())
@@ -59,6 +63,7 @@ class Concerns:
         self._keys[name] = now
         if not now:
             del self._keys[name]
+        return True
 
     def at(self, dpid: int) -> list[str]:
         """Return the names of OFMs that have, or will have, a part at a switch."""

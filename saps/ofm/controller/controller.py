@@ -120,6 +120,7 @@ class Controller:
     def handle(self, event: Event, most: int | None = None) -> list[Effect]:
         """Take in an event. Return the effects to carry out now, in this order. `most` limits the OFMs to advance,
         beside those that a caller waits for; the others are left for `GoneOn`. None: no limit."""
+        self._concerns.heard += not isinstance(event, Applied | GoneOn)
         match event:
             case Intended(topic, intent) if topic == EVERY_TOPIC:
                 self.planes.reach(None if intent is None else intent.members)
@@ -281,10 +282,10 @@ class Controller:
                 continue
             self._early.pop(topic, None)
             left -= not asked
-            concerned[topic] = None
             if record is not None:
                 self._advance(record)
-            self._concerns.update(topic, self.records.get(topic) or self.moves.record(topic))
+            if self._concerns.update(topic, self.records.get(topic) or self.moves.record(topic)):
+                concerned[topic] = None
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])

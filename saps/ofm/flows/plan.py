@@ -340,8 +340,8 @@ def _tables(
     flows = _trunk_flows(ofm, trunks)
     for port, broker in brokers:
         if broker not in muted:
-            beside = [other for at, other in brokers if at == port and other != broker and other not in silent]
-            flows.append(_broker_flow(ofm, port, broker, beside, spreading))
+            beside = tuple(other for at, other in brokers if at == port and other != broker and other not in silent)
+            flows.append(_broker_flow(ofm, port, broker, beside, tuple(group.id for group in spreading)))
     meters = [Meter(id, ofm.limit) for id in sorted({flow.meter for flow in flows if flow.meter is not None})]
     return Tables.of(flows, [Group(ofm.group, (*onwards, *receiver)), *spreading], meters)
 
@@ -351,10 +351,7 @@ def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
     leaves out the group of the neighbour a packet came from; where one link leads there, the switch itself suppresses
     the bucket."""
     if not ofm.per_port:
-        flow = Flow(
-            TRUNK, Match.of(**_addressed(ofm.address)), (*_queue(ofm.service), ToGroup(ofm.group)), cookie=ofm.cookie
-        )
-        return [flow] if trunks else []
+        return [_trunk_flow(ofm, None, ())] if trunks else []
     flows = []
     for trunk in trunks:
         onward = tuple(ToGroup(other.group.id) for other in trunks if other.group is not None and other is not trunk)
@@ -363,16 +360,19 @@ def _trunk_flows(ofm: Ofm, trunks: Sequence[_Trunk]) -> list[Flow]:
 
 
 @lru_cache(1 << 16)
-def _trunk_flow(ofm: Ofm, port: int, onward: tuple[ToGroup, ...]) -> Flow:
-    """Return the flow from one tree link. Results are cached, as switches use the same port numbers."""
-    match = Match.of(in_port=port, **_addressed(ofm.address))
+def _trunk_flow(ofm: Ofm, port: int | None, onward: tuple[ToGroup, ...]) -> Flow:
+    """Return the flow from one tree link, or from all (None). Results are cached, as switches use the same port
+    numbers."""
+    match = Match.of(**({} if port is None else {"in_port": port}), **_addressed(ofm.address))
     return Flow(TRUNK, match, (*_queue(ofm.service), ToGroup(ofm.group), *onward), cookie=ofm.cookie)
 
 
+@lru_cache(1024)
 def _broker_flow(
-    ofm: Ofm, port: int, broker: BrokerAddress, beside: Iterable[BrokerAddress], spreading: Iterable[Group]
+    ofm: Ofm, port: int, broker: BrokerAddress, beside: tuple[BrokerAddress, ...], spreading: tuple[int, ...]
 ) -> Flow:
-    """Return the flow from a broker into the groups, and then back to it as the loopback packet.
+    """Return the flow from a broker into the groups, and then back to it as the loopback packet. Results are cached for
+    the plans of one rollout.
 
     The group skips the broker's own port, so this flow also serves the brokers `beside` it on that port. Their copies
     seem to come from the loopback address as well, because the sender may be on their own host."""
@@ -386,7 +386,7 @@ def _broker_flow(
     actions: list[Action] = []
     if ofm.service.dscp is not None:
         actions.append(SetField("ip_dscp", ofm.service.dscp))
-    actions += [*_queue(ofm.service), ToGroup(ofm.group), *(ToGroup(group.id) for group in spreading)]
+    actions += [*_queue(ofm.service), ToGroup(ofm.group), *map(ToGroup, spreading)]
     # The group has made its copies by now, so these rewrites affect only the loopback packet and those beside it.
     actions += [
         SetField("eth_src", mac(ofm.loopback.mac)),
