@@ -162,13 +162,12 @@ class MigrationSource:
         if self.leaving.pop(client, None) is not None:
             self._host.stay(client)
 
-    def declined(self, sender: BrokerRef, serial: int) -> bool:
-        """Keep the session that a target does not take. Returns False if none was moving to it under this number."""
+    def declined(self, sender: BrokerRef, serial: int) -> None:
+        """Keep the branch that a target does not take."""
         client = self._given_to(sender, serial)
-        if client is not None:
+        if client is not None and self.leaving[client].branch:
             self.keep(client)
             self._sessions.sync_one(client)
-        return client is not None
 
     def _given_to(self, sender: BrokerRef, serial: int) -> str | None:
         """Return the client of a migration under way, or None."""
@@ -302,8 +301,8 @@ class Migrations:
         }
 
     def _on_departed(self, sender: BrokerRef, frame: Departed) -> None:
-        if frame.granted or not self.source.declined(sender, frame.serial):
-            self.target.on_departed(sender, frame)
+        if not self.target.on_departed(sender, frame) and not frame.granted:
+            self.source.declined(sender, frame.serial)
 
     def tell(self, broker: BrokerRef, client: str) -> None:
         """Report the session here to a broker with a later one, which ends this one, or with the older one that was

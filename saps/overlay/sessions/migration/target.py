@@ -335,16 +335,18 @@ class MigrationTarget:
         transfer.stage = Stage.ARRIVED
         self._ask(transfer, Arrived(transfer.serial))
 
-    def on_departed(self, sender: BrokerRef, frame: Departed) -> None:
-        """Handle the source's last answer: the session is granted, or it goes on at the source."""
+    def on_departed(self, sender: BrokerRef, frame: Departed) -> bool:
+        """Handle the source's last answer: the session is granted, or it goes on at the source. Returns False if the
+        frame is no answer to this broker."""
         transfer = self._asked(sender, frame.serial)
         if transfer is None or transfer.stage is Stage.ASKING:
-            return
+            return False
         if frame.granted and transfer.stage is Stage.ARRIVED:
             self._arrived(transfer)
         elif not frame.granted:  # the session goes on at the source
             self._stop(transfer)
             self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
+        return True
 
     def _arrived(self, transfer: Transfer) -> None:
         """Count a session that has come, and fetch its branches at other brokers before the claim ends."""
