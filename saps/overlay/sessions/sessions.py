@@ -380,15 +380,9 @@ class Sessions:
         if mine is None or client in self.claimings or self.migrations.offer(client):
             return
         others = [lease for lease in others if not self._port.lost(lease.broker)]
-        if others and others[0].stamp == mine + 1 and client not in self.doubts.unsure and self.goes_on(client):
-            assert self.host is not None  # an heir adopted the session while this broker was declared dead
-            user = self.host.user(client)
-            claiming = self.claimings[client] = Claiming(client, user, True, _waits, self._port.now)
-            claiming.branch = True
-            self.leases[client] = self._stamp(others[0].stamp)
-            self._waiting.add(claiming)
-            self.notices.claim(client, claiming)
-        elif others and _age(others[0]) > (mine, self._port.me.name):
+        if others and self.take_back(client, others[0].stamp):
+            return
+        if others and _age(others[0]) > (mine, self._port.me.name):
             self.migrations.tell(others[0].broker, client)
         else:
             self.doubts.discard(client)
@@ -401,6 +395,21 @@ class Sessions:
                     self.migrations.tell(lease.broker, client)  # the former owner is alive: it may take it back
                 else:
                     self.migrations.offered(lease.broker, client)
+
+    def take_back(self, client: str, stamp: int) -> bool:
+        """Claim the session here anew if a claim with this `stamp` is that of an heir, which adopted the session while
+        this broker was declared dead. Returns whether it is."""
+        mine = self.leases.get(client)
+        if self.host is None or mine is None or stamp != mine + 1:
+            return False
+        if client in self.claimings or client in self.doubts.unsure or not self.goes_on(client):
+            return False
+        claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits, self._port.now)
+        claiming.branch = True
+        self.leases[client] = self._stamp(stamp)
+        self._waiting.add(claiming)
+        self.notices.claim(client, claiming)
+        return True
 
     def _give_up(self, claiming: Claiming, again: bool) -> None:
         """End a claim that has taken `timeout` seconds: the client is to try `again`, or is served without its former

@@ -833,6 +833,26 @@ def test_brokers_that_are_all_alone_for_a_moment_cost_nothing(seed: int, disks: 
     each_alone(seed, disks)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_client_that_stays_at_its_broker_keeps_its_connection_though_its_session_was_adopted(seed: int) -> None:
+    """The heir asked for what the old owner had got, and got the session from under its client."""
+    mesh = Replicated(seed)
+    one, _, three = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    mesh.run(2)
+    mesh.partition(["b0"])
+    for number in range(60):
+        mesh.tell(three, number, 1)
+        mesh.run(mesh.rng.uniform(0, 0.1))
+    mesh.heal()
+    nomad.until(lambda: len(nomad.got[1]) == 60)
+    mesh.run(15)
+    nomad.hear()
+    assert nomad.alive
+    assert not nomad.ended
+    assert sorted(nomad.got[1]) == sorted(b"b2 %d" % number for number in range(60))
+
+
 @pytest.mark.parametrize("seed", [32, 101])
 def test_two_heirs_of_a_session_do_not_wait_for_each_other(seed: int) -> None:
     """Each had asked the other for its branch, and told it to wait until that had come. 101: a third one said that its
