@@ -126,12 +126,12 @@ class MigrationSource:
             claiming.later = max(claiming.later, frame.stamp if claiming.user == frame.user else 0)
             # Several heirs of a broker that seemed dead have claims with the same stamp: they must not all wait.
             return Yields.LATER if (mine, self._port.me.name) > (frame.stamp, sender.name) else Yields.WAIT
-        if mine > frame.stamp or sessions.take_back(client, frame.stamp):
+        branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
+        if mine > frame.stamp or (branch and sessions.take_back(client, frame.stamp)):
             return Yields.LATER
         if sessions.migrations.transfer(client, asked=False):
             hit("session asked for while a branch of it comes")  # what the branch brings must not come after the rest
             return Yields.WAIT
-        branch = bool(frame.birth) and sessions.host.birth(client) == frame.birth
         answer = sessions.host.surrender(client, frame.user, frame.keep or branch)
         if answer is Yields.NOTHING and sessions.copied.restores(client):
             answer = Yields.WAIT
