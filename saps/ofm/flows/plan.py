@@ -337,11 +337,12 @@ def _tables(
     onwards = [trunk.onward for trunk in trunks if trunk.onward is not None]
     spreading = [trunk.group for trunk in trunks if trunk.group is not None]
     receiver = [Bucket((*_to(broker), Output(port))) for port, broker in brokers if broker not in silent]
+    names = tuple(group.id for group in spreading)
     flows = _trunk_flows(ofm, trunks)
     for port, broker in brokers:
         if broker not in muted:
             beside = tuple(other for at, other in brokers if at == port and other != broker and other not in silent)
-            flows.append(_broker_flow(ofm, port, broker, beside, tuple(group.id for group in spreading)))
+            flows.append(_broker_flow(ofm, port, broker, beside, names))
     meters = [Meter(id, ofm.limit) for id in sorted({flow.meter for flow in flows if flow.meter is not None})]
     return Tables.of(flows, [Group(ofm.group, (*onwards, *receiver)), *spreading], meters)
 

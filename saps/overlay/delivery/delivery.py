@@ -92,7 +92,7 @@ class Delivery:
         return self.multicast.settled and self.sharing.settled
 
     @property
-    def adopting(self) -> set[BrokerRef]:
+    def adopting(self) -> dict[int, BrokerRef]:
         return self.inbox.adopting
 
     def passed(self, origin: BrokerRef, topic: str) -> int:

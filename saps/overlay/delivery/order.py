@@ -145,9 +145,10 @@ class Inbox:
         self.starts: dict[BrokerRef, int] = {}
         """By origin that sends this broker what it missed: publications up to this number are not owed, except those
         that the origin sends again (`saps.overlay.missed.catchup`)."""
-        self.adopting: set[BrokerRef] = set()
-        """Dead brokers whose sessions are being adopted here. What their next incarnations publish meanwhile is not
-        acknowledged: nobody logs it for the dead one, and those sessions are not stored yet."""
+        self.adopting: dict[int, BrokerRef] = {}
+        """By number of adoption: the dead brokers whose sessions are being adopted here. What their next incarnations
+        publish meanwhile is not acknowledged: nobody logs it for the dead one, and those sessions are not stored
+        yet."""
         self._held_bytes = 0
         self.given_up = 0
         """Gaps given up since the start."""
@@ -187,7 +188,7 @@ class Inbox:
             reached = self._deliver(batch)
         else:
             reached = self._accept_each(origin, frame, batch, sequences)
-        if self.adopting and frame.qos and any(map(origin.succeeds, self.adopting)):
+        if self.adopting and frame.qos and any(map(origin.succeeds, self.adopting.values())):
             hit("published by the next incarnation during an adoption")
             return [DOUBTED] * len(reached)
         return reached

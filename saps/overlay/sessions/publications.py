@@ -13,9 +13,9 @@ class Publications(Protocol):
     """The publications under way at this broker (`saps.overlay.delivery.delivery`)."""
 
     @property
-    def adopting(self) -> set[BrokerRef]:
-        """Dead brokers whose sessions are being adopted here. What their next incarnations publish is not acknowledged
-        meanwhile."""
+    def adopting(self) -> dict[int, BrokerRef]:
+        """By number of adoption: the dead brokers whose sessions are being adopted here. What their next incarnations
+        publish is not acknowledged meanwhile."""
 
     def waiting(self, topic_filters: list[str]) -> bool:
         """Return whether a matching publication has come, or was published here, and was not passed on yet."""

@@ -119,7 +119,7 @@ def test_what_was_held_for_an_earlier_subscription_comes_before_what_the_next_on
 
 def test_what_may_be_lost_with_an_adoption_is_delivered_and_not_acknowledged() -> None:
     port = Origin()
-    port.inbox.adopting.add(BrokerRef("b0", 0, "", "c"))
+    port.inbox.adopting[1] = BrokerRef("b0", 0, "", "c")
     assert port.inbox.accept(ORIGIN, data(1, 1)) == [order.DOUBTED]
     assert port.inbox.accept(ORIGIN, data(1, 1)) == [order.DOUBTED]
     assert port.inbox.accept(BrokerRef("b0", 0, "", "c"), data(1, 1)) == [1]

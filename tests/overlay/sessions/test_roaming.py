@@ -404,8 +404,8 @@ class Held:
     cut = False
 
     @property
-    def adopting(self) -> set[BrokerRef]:
-        return set()
+    def adopting(self) -> dict[int, BrokerRef]:
+        return {}
 
     def waiting(self, topic_filters: list[str]) -> bool:
         return True

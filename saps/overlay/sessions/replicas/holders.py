@@ -335,13 +335,12 @@ class Replicas:
 
         def over() -> None:
             del self.adoptions[serial]
-            if all(each.owner != copy.owner for each in self.adoptions.values()):
-                self._publications.adopting.discard(copy.owner)
+            del self._publications.adopting[serial]
             self._done(log)
             for ref in self._others(copy):
                 self._port.send(ref, Inherited(*log))
 
-        self._publications.adopting.add(copy.owner)
+        self._publications.adopting[serial] = copy.owner
         adoption = self.adoptions[serial] = Adoption(
             self._port, self._calls, self._sessions, self._publications, serial, copy, done
         )
