@@ -25,10 +25,10 @@ from saps.overlay.sessions.migration.transfer import Stage
 from saps.overlay.sessions.owner import SessionOwner
 from saps.overlay.sessions.replicas.changes import Owned, snapshot
 from saps.overlay.sessions.replicas.states import State, drawn
-from saps.routing.batch import Batch
+from saps.routing.batch import Batch, Origin
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
-from saps.storage.saved import RECENT
+from saps.storage.past import RECENT, Past
 from tests import marks
 from tests.drawn import kept
 from tests.overlay.ordeals import (
@@ -815,7 +815,9 @@ def test_an_identifier_under_which_a_branch_has_sent_what_is_over_here_is_free_a
     nomad._taken.add(4711)
     if away:
         nomad.lose()
-    branch = packed([Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)], {}, [origin], [])
+    branch = packed(
+        [Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)], {}, Past.of({origin: "t/2/1"}), Past()
+    )
     migration = mesh.benches[one].frontend.sessions.migration
     assert migration is not None
     one.act(partial(migration.merge, "c", branch))
@@ -824,6 +826,27 @@ def test_an_identifier_under_which_a_branch_has_sent_what_is_over_here_is_free_a
     nomad.until(lambda: 4711 not in nomad._taken)
     mesh.tell(three, 2, 2)
     nomad.until(lambda: nomad.got[2] == [b"b2 1", b"b2 2"])
+
+
+@marks.expect("sent again what a branch has sent to a client that is here")
+@pytest.mark.parametrize("got", [False, True], ids=["lacks it", "has it"])
+def test_what_a_branch_has_sent_comes_once_to_a_client_that_is_connected_elsewhere(got: bool) -> None:
+    """It had a new identifier then, so a client that had got it got it again (24 in 5 minutes of `make jepsen`)."""
+    mesh = Replicated(1)
+    one, *_ = mesh.build(3)
+    nomad = Nomad.at(one, mesh)
+    item = Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=Origin("b2", 3, 1))
+    if got:
+        nomad._taken.add(4711)
+    migration = mesh.benches[one].frontend.sessions.migration
+    assert migration is not None
+    one.act(partial(migration.merge, "c", packed([item], {}, Past(), Past())))
+    for _ in range(3):
+        mesh.run(1)
+        nomad.hear()
+        nomad.answer()
+    assert nomad.got[2] == ([] if got else [b"b2 1"])
+    assert not nomad._taken
 
 
 @marks.expect("log fenced")

@@ -22,12 +22,12 @@ from saps.frontend.mqtt.session.snapshot import (
     Settings,
     copies_of,
     described,
-    had_of,
     incoming_of,
     items_beside,
     items_of,
     ordered,
     packed,
+    past_of,
     snapshot_of,
     unpacked,
 )
@@ -35,6 +35,7 @@ from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Trunk, Yields
 from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Change
+from saps.storage.past import Had, Older, Past
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -298,18 +299,23 @@ class SessionMigration:
         found = unpacked(parts)
         session = self._sessions[client]
         items = [item for part in found for item in part.items]
-        had = dict.fromkeys(had_of(found))
+        had, older = past_of(found)
         known = {item.origin for item in items if item.origin is not None} | had.keys()
         made_up = self._made_up.pop(client, set())
-        queued = [copy for copy in session.queue.copies or () if copy[0].origin not in known]
+        before = Older(older)
+        queued = [
+            copy
+            for copy in session.queue.copies or ()
+            if copy[0].origin not in known and (copy[0].share or not before.covers(copy[0].origin, copy[0].topic))
+        ]
         waited = [copy for copy in queued if copy[0].origin in made_up or not passed(copy[0])]
         inflight, waiting = copies_of(items, self._common.clock())
         logger.debug("the session of %r is complete: %d in flight and %d waiting came, %d of %d queued here stay",
                      client, len(inflight), len(waiting), len(waited), len(session.queue.copies or ()))  # fmt: skip
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
-            session.remember(had)
-            session.came(known)
+            session.remember(had, older)
+            session.came(known, older)
         if (beside := self._beside.pop(client, None)) is not None:
             self.merge(client, beside)
 
@@ -371,9 +377,9 @@ class SessionMigration:
             raise RuntimeError("a session was inherited by a broker that stores none")
         return journal.epoch
 
-    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
+    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        memories = {session: Memory(session, late) for session in sessions}
+        memories = {session: Memory(session) for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
@@ -381,7 +387,7 @@ class SessionMigration:
                     agent = target.agent
                     if not isinstance(agent, Session) or agent not in memories:
                         continue
-                    if memories[agent].lacks(single.origin):
+                    if memories[agent].lacks(single.origin, single.topic):
                         agent.deliver(single, target)
                         if agent.client_id in self._coming and single.origin is not None:
                             self._made_up.setdefault(agent.client_id, set()).add(single.origin)
@@ -429,6 +435,10 @@ def _contents(
     items = list(items_of(session, incarnation_of(common), common.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
-    pending = [item.origin for item in items if item.origin is not None and item.origin in known]
+    pending: Had = {
+        item.origin: item.message.topic
+        for item in items
+        if item.message is not None and item.origin is not None and item.origin in known
+    }
     fresh = (item for item in items if item.packet_id or item.origin not in known)
-    return packed(fresh, taken, session.had, pending)
+    return packed(fresh, taken, session.past, Past.of(pending))
