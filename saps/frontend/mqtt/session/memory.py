@@ -34,6 +34,7 @@ class Memory:
 
     def lacks(self, origin: Origin | None, topic: str) -> bool:
         """Return whether the session may not have had a publication."""
-        if origin is None or self._older is None:
-            return origin is None or origin not in self._known
-        return origin not in self._known and not (self._older.covers(origin, topic) and topic in self._plain)
+        if origin is None:
+            return True
+        before = self._older is not None and self._older.covers(origin, topic) and topic in self._plain
+        return not before and origin not in self._known
