@@ -278,9 +278,9 @@ class SessionHost(Protocol):
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
         """Merge the copy of a dead broker's session into the session here, if that has the same `birth`."""
 
-    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool) -> None:
+    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         """Give these sessions publications that they may have missed; publications they have had are left out. `again`:
-        the mesh may bring them, too."""
+        the mesh may bring them, too. `late`: leave out what is older than what the session remembers."""
 
     def merge(self, client: str, parts: list[bytes]) -> None:
         """Add the packed messages of a branch to the client's session, except those it has had already.

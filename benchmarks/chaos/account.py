@@ -276,7 +276,7 @@ class Recorder:
         """Yield the cuts that were there in a time."""
         for each in self.incidents:
             if (
-                (any(each.reach.sides) or each.step.kind is Kind.SWITCH)
+                (any(each.reach.sides) or each.step.kind in (Kind.SWITCH, Kind.RING))
                 and each.struck <= end
                 and begin <= each.recovered
             ):

@@ -38,7 +38,8 @@ class Table(StrEnum):
     INCOMING = "incoming"
     """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
     HAD = "had"
-    """(session, publications): those that a session had before it came here (`saps.storage.past.Past`)"""
+    """(session, publications): those that a session had before it came here, as `saps.storage.saved.grouped` has
+    them"""
     RETAINED = "retained"
     """(topic, record)"""
     HELD = "held"
@@ -52,15 +53,12 @@ Change = tuple[Table, Any, Row]
 class Stored:
     """A message stored once for all its copies, as long as at least one copy refers to it."""
 
-    __slots__ = ("_place", "_single", "number", "origin", "references", "topic")
+    __slots__ = ("_place", "_single", "number", "origin", "references")
 
-    def __init__(
-        self, number: int, topic: str, origin: Origin | None = None, single: Single | None = None, place: int = 0
-    ) -> None:
+    def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None, place: int = 0) -> None:
         """`single`: the publication, if its origin is not known yet. `place`: the sequence number to use if the mesh
         never numbers the publication; 0 to derive one from `number`, above `UNNUMBERED`."""
         self.number = number
-        self.topic = topic
         self._place = place or UNNUMBERED + number
         self.references = 0
         self.origin = origin
@@ -238,8 +236,7 @@ class Journal:
         if stored is None or not stored.references:
             number, message = self.number(), single.message
             known = single.origin or (None if stored is None else stored.origin)
-            place = self.place() if known is None else 0
-            stored = Stored(number, message.topic, known, single if known is None else None, place)
+            stored = Stored(number, known) if known is not None else Stored(number, None, single, self.place())
             cache[Stored] = stored
             self.put(Table.MESSAGES, number, (number, message, expires, stored))
             self.payload += len(message.payload)

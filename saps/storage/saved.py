@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +11,6 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.journal import Batch, Row, Table
-from saps.storage.past import Past
 
 
 class SavedMessage(NamedTuple):
@@ -66,14 +66,44 @@ class SavedSession(msgspec.Struct):
     """(serial, packet identifier) of each delivery for which PUBREL is due, in order."""
     incoming: dict[int, int] = {}
     """Subscribers reached, by packet identifier of each QoS 2 publication before PUBREL."""
-    past: Past = Past()
-    """What the session has had, as far as known."""
+    had: dict[Origin, None] = {}
+    """Origins of the publications that the session has received recently, as far as known, oldest first."""
+    last_id: int = 0
+    """The packet identifier that its broker used last, as far as a holder of its copy knows; 0 for none."""
 
     @property
     def row(self) -> Row:
         """The session's row in `Table.SESSIONS`."""
         will = self.will, self.will_delay, self.will_due
         return (self.number, self.client_id, self.user, self.expiry, self.ends, *will, self.birth)
+
+
+RECENT = 4096
+"""Most publications that a session remembers of those that are over (one reference each). So copies that another broker
+kept for the session are not delivered twice."""
+
+Grouped = list[tuple[str, int, list[int]]]
+"""Origins of publications: broker, incarnation, and sequence numbers."""
+
+
+TOGETHER = 256
+"""Number of origins in a row that are grouped. Across these their order is kept: a session forgets the oldest first."""
+
+
+def grouped(origins: Iterable[Origin]) -> Grouped:
+    """Return the origins, of `TOGETHER` in a row those of an incarnation together."""
+    found, every = Grouped(), [*origins]
+    for begin in range(0, len(every), TOGETHER):
+        incarnations: dict[tuple[str, int], list[int]] = {}
+        for broker, incarnation, seq in every[begin : begin + TOGETHER]:
+            incarnations.setdefault((broker, incarnation), []).append(seq)
+        found += [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
+    return found
+
+
+def origins_of(groups: Iterable[tuple[str, int, list[int]]]) -> list[Origin]:
+    """Return the origins of which `grouped` has made these groups."""
+    return [Origin(broker, incarnation, seq) for broker, incarnation, seqs in groups for seq in seqs]
 
 
 class Saved(msgspec.Struct):
@@ -140,6 +170,6 @@ class Saved(msgspec.Struct):
                 rows[Table.RELEASES][serial] = (serial, number, packet_id)
             for packet_id, reached in session.incoming.items():
                 rows[Table.INCOMING][number, packet_id] = (number, packet_id, reached)
-            if session.past.recent:
-                rows[Table.HAD][number] = (number, session.past)
+            if session.had:
+                rows[Table.HAD][number] = (number, grouped(session.had))
         return rows

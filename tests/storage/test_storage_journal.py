@@ -21,8 +21,7 @@ from saps.storage.driver.database import Database
 from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
-from saps.storage.past import TOGETHER, Past
-from saps.storage.saved import SavedForm
+from saps.storage.saved import TOGETHER, SavedForm, grouped, origins_of
 from tests import marks
 from tests.storage.conftest import Place
 
@@ -39,9 +38,8 @@ def session_row(number: int, client: str = "c") -> tuple[object, ...]:
 @given(brokers=st.lists(st.sampled_from("abc"), max_size=5 * TOGETHER))
 def test_the_oldest_publications_of_a_session_are_forgotten_first(brokers: list[str]) -> None:
     """Those of one broker were: a session that had moved forgot what it had from it seconds ago (`make chaos`)."""
-    had = {Origin(broker, 1, seq): f"t/{seq % 3}" for seq, broker in enumerate(brokers)}
-    restored = Past.of(had).had
-    assert restored == had
+    had = [Origin(broker, 1, seq) for seq, broker in enumerate(brokers)]
+    restored = origins_of(grouped(had))
     assert sorted(restored) == sorted(had)
     assert all(abs(place - origin.seq) < TOGETHER for place, origin in enumerate(restored))
 

@@ -11,7 +11,6 @@ from saps.messages import Message
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.validation.ranges import Delay, Moment, Number, Quality, Stamp
 from saps.routing.batch import Origin
-from saps.storage.past import Past
 
 LONG_AGO = 1e8
 """Seconds that stand for a time before all that counts."""
@@ -108,8 +107,8 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     no_releases: list[Number] = []
     no_incoming: list[tuple[Number, PacketId]] = []
     """Session and packet identifier of incoming publications that are released."""
-    had: list[tuple[Number, Past]] = []
-    """Session, and the publications that it had before it came to the owner."""
+    had: list[tuple[Number, list[tuple[str, Number, list[Number]]]]] = []
+    """Session, and the publications that it had before it came to the owner: broker, incarnation, sequence numbers."""
 
     def shift(self, seconds: float, came: float | None = None) -> None:
         """Convert all times to a clock that is so much ahead. `came`: when the holder got the changes, by that clock;

@@ -125,9 +125,11 @@ class Returned:
         if (frame.round, frame.serial) == (number, serial + 1):
             serial += 1
             origin = frame.origin or sender
-            batches = [batch for body in frame.bodies for batch in self._make_up(origin, body, frame)]
-            if batches and self.heritage is not None and frame.groups:
-                self.heritage.make_up(self._sessions(sender, frame), batches)
+            parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame)]
+            for late in (False, True):
+                batches = [batch for batch, came in parts if came is late]
+                if batches and self.heritage is not None and frame.groups:
+                    self.heritage.make_up(self._sessions(sender, frame), batches, late)
             self._until = max(self._until, self._port.now) + sum(len(body.which) for body in frame.bodies) / SLOWEST
         self._come[sender] = number, serial
         if frame.round == number:
@@ -149,15 +151,13 @@ class Returned:
             for sessions in named.groups.values():
                 self.heritage.caught_up(sessions, sender.name, named.at)
 
-    def _make_up(self, origin: BrokerRef, body: Publish, frame: MadeUp) -> Iterator[Batch]:
+    def _make_up(self, origin: BrokerRef, body: Publish, frame: MadeUp) -> Iterator[tuple[Batch, bool]]:
         """Deliver missed publications. Yield those that do not come to all that want them so: those that this broker
-        has not missed, and those that had come to it before."""
+        has not missed, and those that had come to it before (True)."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
+        late = [seq <= came[part] for part, seq in zip(body.which, body.seqs, strict=True)]
         if not frame.sent:
             self._inbox.make_up(origin, body, given=not frame.here)
-        if not (frame.here or frame.sent):
-            yield batch_of(body, origin)
-        elif before := [
-            index for index, (part, seq) in enumerate(zip(body.which, body.seqs, strict=True)) if seq <= came[part]
-        ]:
-            yield batch_of(select(body, before), origin)
+        for before in (True,) if frame.here or frame.sent else (False, True):
+            if found := [index for index, each in enumerate(late) if each is before]:
+                yield batch_of(select(body, found), origin), before

@@ -152,10 +152,10 @@ class Heritage:
                 legacy.clients.append((client, birth))
         yield from found.values()
 
-    def make_up(self, sessions: Iterable[tuple[str, int]], batches: list[Batch]) -> None:
+    def make_up(self, sessions: Iterable[tuple[str, int]], batches: list[Batch], late: bool) -> None:
         """Give these sessions (`Legacy.clients`) what has come to this broker before, unless they have had it."""
         host = self._host()
         clients = [client for client, birth in sessions if self._birth(client) == birth]
         if host is not None and clients:
             hit("made up for sessions that were elsewhere")
-            host.make_up(clients, batches, again=False)
+            host.make_up(clients, batches, again=False, late=late)

@@ -310,7 +310,12 @@ def test_no_local_and_the_window_hold_for_a_batch() -> None:
 
 @pytest.mark.parametrize(
     ("following", "in_flight", "given"),
-    [(0xFFFE, None, [0xFFFE, 0xFFFF, 1, 2]), (3, 5, [3, 4, 6, 7]), (5, 5, [6, 7, 8, 9])],
+    [
+        (0x3FFE, None, [0x3FFE, 0x3FFF, 1, 2]),
+        (0xFFFF, None, [0xFFFF, 0xC000, 0xC001, 0xC002]),
+        (3, 5, [3, 4, 6, 7]),
+        (5, 5, [6, 7, 8, 9]),
+    ],
 )
 def test_packet_identifiers_begin_anew_and_step_over_those_in_flight(
     following: int, in_flight: int | None, given: list[int]

@@ -53,7 +53,7 @@ class Holder:
         (copy,) = Shelf().begin(Journal(), ME, {owner: dict(rows) for owner, rows in self.rows.items()}, 0.0)
         ((session,), messages) = copy.saved()
         waiting = [messages[each.message].origin for each in session.copies]
-        return [each.seq for each in waiting if each is not None], [each.seq for each in session.past.had]
+        return [each.seq for each in waiting if each is not None], [each.seq for each in session.had]
 
 
 def test_what_clients_have_acknowledged_is_known_after_a_loss_of_power() -> None:

@@ -10,12 +10,11 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.routing.batch import Origin
 from saps.storage.journal import Row, Table
-from saps.storage.past import RECENT
+from saps.storage.saved import RECENT
 from tests.overlay.replicated import Replicated, stored
 from tests.overlay.roams import Nomad
 
 pytestmark = pytest.mark.simulation
-DISKS = pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 
 
 def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() -> None:
@@ -23,11 +22,10 @@ def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() ->
     one, *_ = mesh.build(3)
     Nomad(mesh, "c").arrive(one)
     session = stored(mesh, one)
-    here, elsewhere = ({Origin(name, 1, number): "t" for number in range(RECENT - 10)} for name in ("b1", "b2"))
-    session._copies.recent.extend(here.items())
-    session.remember(elsewhere | here, ())
-    assert [*session.had] == [*[*elsewhere][-10:], *here]
-    assert session.older.ranges == [("b2", 1, "t", 0, RECENT - 21)]
+    here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
+    session._copies.recent.extend(here)
+    session.remember([*elsewhere, *here])
+    assert [*session.had] == [*elsewhere[-10:], *here]
 
 
 def test_what_waits_displaces_nothing_of_what_a_client_has_got() -> None:
@@ -135,34 +133,3 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
     assert nomad.arrive(two)
     session = stored(mesh, two)
     assert session.had.keys() == had
-
-
-@DISKS
-def test_a_client_that_comes_home_after_a_long_cut_gets_nothing_twice(disks: bool) -> None:
-    """It did: its session remembered no more than the last `RECENT` publications that it had had beyond the cut, when
-    its broker got them all as what it had missed."""
-    mesh, told = Replicated(1, disks=disks), 2 * RECENT
-    home, *_, other, speaker = mesh.build(5)
-    nomad = Nomad.at(home, mesh)
-    mesh.tell(speaker, 0, 2)
-    nomad.until(lambda: len(nomad.got[2]) == 1)
-    mesh.run(3)
-    mesh.partition([home.name])
-    mesh.run(10)
-    nomad.lose()
-    assert nomad.arrive(other)
-    for number in range(1, told):
-        mesh.tell(speaker, number, 2)
-        mesh.run(0.005)
-        nomad.hear()
-        nomad.answer()
-    nomad.until(lambda: len(nomad.got[2]) == told)
-    nomad.lose()
-    mesh.heal()
-    mesh.run(0.8)  # the mesh is one again, and what was missed is on its way
-    assert nomad.arrive(home)
-    mesh.tell(speaker, told, 2)
-    nomad.until(lambda: len(nomad.got[2]) > told)
-    mesh.run(20)
-    nomad.hear()
-    assert nomad.got[2] == [b"b4 %d" % number for number in range(told + 1)]

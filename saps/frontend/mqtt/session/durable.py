@@ -15,15 +15,14 @@ from saps.frontend.mqtt.budget import Budget
 from saps.frontend.mqtt.session.journaled import Copies, Entry, JournaledIncoming, JournaledInflight
 from saps.frontend.mqtt.session.message_queue import MessageQueue
 from saps.frontend.mqtt.session.session import HALF_DONE, LastWill, Session
-from saps.frontend.mqtt.session.window import Copy
+from saps.frontend.mqtt.session.window import Copy, following
 from saps.marks import hit
 from saps.messages import Subscription
 from saps.routing.batch import Batch, Form, Origin
 from saps.routing.hub import Hub
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.past import RECENT, Had, Older, Past, Range
-from saps.storage.saved import SavedCopy, SavedSession
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedSession, grouped
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
@@ -48,29 +47,12 @@ class Base(NamedTuple):
     """The publications in it at the adoption. That broker has them, too, or had them."""
 
 
-class _Brought:
-    """The publications that a session has from other brokers' sessions. The mesh may bring them again for a while."""
-
-    __slots__ = ("had", "older", "until")
-
-    def __init__(self) -> None:
-        self.had: set[Origin] = set()
-        self.older = Older()
-        """Those that it had had before."""
-        self.until = 0.0
-        """How long, in seconds on the hub's clock."""
-
-    def has(self, single: Batch) -> bool:
-        """Return whether a batch of one for a plain subscription is one of them."""
-        origin = single.origin
-        return origin in self.had or self.older.covers(origin, single.topic)
-
-
 class DurableSession(Session):
     """A session of a broker with storage. `persist` stores it once it has an expiry interval."""
 
     __slots__ = (
-        "_brought",
+        "_came",
+        "_came_until",
         "_copies",
         "_journal",
         "_row",
@@ -89,7 +71,10 @@ class DurableSession(Session):
         self.base: dict[tuple[str, int], Base] = {}
         """By broker (name, incarnation) from which the session was adopted: its state there."""
         self.stored = False
-        self._brought: _Brought | None = None
+        self._came: set[Origin] = set()
+        """Publications that came with the session, or a branch of it. The mesh may bring them again until
+        `_came_until`, in seconds on the hub's clock."""
+        self._came_until = 0.0
         self._journal = journal
         self.number = number or journal.number()
         """Identifies the session in the journal, for as long as it stays at this broker."""
@@ -133,31 +118,21 @@ class DurableSession(Session):
         return self.expiry > 0 and not self.closed
 
     @property
-    def over(self) -> Had:
-        """The last publications that the client has, or will never get."""
+    def over(self) -> dict[Origin, None]:
+        """The last `RECENT` publications that the client has, or will never get; oldest first."""
         return self._copies.over
 
     @property
-    def older(self) -> Older:
-        """Those before `over`."""
-        return self._copies.older
-
-    @property
-    def had(self) -> Had:
+    def had(self) -> dict[Origin, None]:
         """`over`, and the publications in flight and waiting."""
         inflight = self.window.inflight
         sent = inflight.origins if isinstance(inflight, JournaledInflight) else ()
-        return self.over | dict(sent) | dict(self.queue.origins)
+        return self.over | dict.fromkeys(sent) | dict.fromkeys(self.queue.origins)
 
     @property
-    def past(self) -> Past:
-        """`had` and `older`."""
-        return Past.of(self.had, self.older.ranges)
-
-    @property
-    def brought(self) -> set[Origin]:
-        """What came from other brokers' sessions in the last `MADE_UP` seconds."""
-        return set() if self._brought is None else self._brought.had
+    def had_or_came(self) -> set[Origin]:
+        """`had`, and all that came from other brokers' sessions in the last `MADE_UP` seconds."""
+        return self.had.keys() | (self._came if self._came_until >= self.hub.clock() else ())
 
     @property
     def repaired(self) -> frozenset[Origin]:
@@ -168,31 +143,25 @@ class DurableSession(Session):
     def repaired(self, had: frozenset[Origin]) -> None:
         self._copies.repaired = had
 
-    def remember(self, had: Had, older: Iterable[Range]) -> None:
+    def remember(self, had: Iterable[Origin]) -> None:
         """Add publications that the session had elsewhere to `over`, as older ones, as far as there is room."""
-        recent, known = self._copies.recent, self.had
-        fresh = [each for each in had.items() if each[0] not in known]
-        begin = max(0, len(fresh) - max(0, RECENT - len(recent)))
-        recent.extendleft(reversed(fresh[begin:]))
-        rest = Older(older)
-        rest.add(sorted(fresh[:begin]))
-        self.older.join(rest.ranges)
+        recent = self._copies.recent
+        if room := RECENT - len(recent):
+            known = self.had
+            recent.extendleft(reversed([each for each in had if each not in known][-room:]))
         if self.stored:
             self._keep_had()
 
-    def came(self, origins: Iterable[Origin], older: Iterable[Range] = ()) -> None:
+    def came(self, origins: Iterable[Origin]) -> None:
         """Drop copies of these publications for `MADE_UP` seconds, as another broker's session has brought them."""
-        brought = self._brought = self._brought or _Brought()
-        brought.had.update(origins)
-        brought.older.join(older)
-        brought.until = self.hub.clock() + MADE_UP
+        self._came.update(origins)
+        self._came_until = self.hub.clock() + MADE_UP
 
     def deliver(self, batch: Batch, target: Target) -> None:
-        brought = self._brought
-        if brought is not None and brought.until < self.hub.clock():
-            brought = self._brought = None
-        if brought is not None and batch.qos and not batch.replayed and batch.share is None:
-            fresh = [index for index, single in enumerate(batch.singles) if not brought.has(single)]
+        if self._came and batch.qos and not batch.replayed and batch.share is None:
+            if self._came_until < self.hub.clock():
+                self._came.clear()
+            fresh = [index for index, single in enumerate(batch.singles) if single.origin not in self._came]
             if len(fresh) < len(batch):
                 hit("came with the session, and by the mesh")
                 batch = batch.select(fresh)
@@ -213,13 +182,15 @@ class DurableSession(Session):
             if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
         if had := self.over:
-            yield Table.HAD, number, (number, Past.of(had, self.older.ranges))
+            yield Table.HAD, number, (number, grouped(had))
 
     def _keep_had(self) -> None:
-        """Store what the session had before it came here."""
-        elsewhere = dict(each for each in self._copies.recent if not isinstance(each, Stored))
-        if elsewhere:
-            self._journal.put(Table.HAD, self.number, (self.number, Past.of(elsewhere, self.older.ranges)))
+        if had := self._had_elsewhere():
+            self._journal.put(Table.HAD, self.number, (self.number, had))
+
+    def _had_elsewhere(self) -> Grouped:
+        """Return the remembered publications that the session had before it came here."""
+        return grouped(each for each in self._copies.recent if isinstance(each, Origin))
 
     def _open_books(self) -> None:
         assert not self.window.inflight, "a session that was not to last is over by now"
@@ -284,8 +255,7 @@ class DurableSession(Session):
             self.will = LastWill(saved.will, saved.will_delay, due)
         if not saved.expiry:
             return
-        self._copies.recent.extend(saved.past.had.items())
-        self.older.join(saved.past.older)
+        self._copies.recent.extend(saved.had)
         self._open_books()
         for subscription in saved.subscriptions:
             self.resubscribe(subscription)
@@ -302,6 +272,7 @@ class DurableSession(Session):
             entry = Entry(copy.serial, stored)
             if copy.packet_id:
                 inflight.load(copy.packet_id, (single, form), entry)
+                self.window.next_id = following(copy.packet_id)
             elif single.deadline is not None and single.deadline <= now:
                 self.dropped += 1
                 self._copies.remove(entry)

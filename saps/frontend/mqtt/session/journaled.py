@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from saps.frontend.mqtt.session.window import Copy
 from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.past import RECENT, TOGETHER, Had, Older
+from saps.storage.saved import RECENT
 
 
 class Entry(NamedTuple):
@@ -22,31 +22,26 @@ class Entry(NamedTuple):
 class Copies:
     """The rows of one client's undelivered and unacknowledged messages."""
 
-    __slots__ = ("journal", "number", "older", "recent", "repaired")
+    __slots__ = ("journal", "number", "recent", "repaired")
 
     def __init__(self, journal: Journal, number: int) -> None:
         """Make the rows of one session. `number`: the session's number in the journal."""
         self.journal = journal
         self.number = number
-        self.recent: deque[Stored | tuple[Origin, str]] = deque()
-        """The last publications that the client has, or will never get; those that were so elsewhere with their
-        topics."""
-        self.older = Older()
-        """Those before them."""
+        self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
+        """The last publications that the client has, or will never get."""
         self.repaired: frozenset[Origin] = frozenset()
         """The session's publications in a repaired file."""
 
     @property
-    def over(self) -> Had:
-        """The publications of `recent`."""
-        return dict(map(self._settled, self.recent))
+    def over(self) -> dict[Origin, None]:
+        """The publications of `recent`, oldest first."""
+        incarnation = self.journal.incarnation
+        return dict.fromkeys(each.settle(incarnation) if isinstance(each, Stored) else each for each in self.recent)
 
-    def _settled(self, each: Stored | tuple[Origin, str]) -> tuple[Origin, str]:
-        return (each.settle(self.journal.incarnation), each.topic) if isinstance(each, Stored) else each
-
-    def origins(self, entries: Iterable[Entry | int | None]) -> Iterator[tuple[Origin, str]]:
-        """Yield the publications of these entries of copies, and their topics."""
-        return (self._settled(each.stored) for each in entries if isinstance(each, Entry))
+    def origins(self, entries: Iterable[Entry | int | None]) -> Iterator[Origin]:
+        """Yield the publications of these entries of copies."""
+        return (each.stored.settle(self.journal.incarnation) for each in entries if isinstance(each, Entry))
 
     def add(self, single: Batch, form: Form, packet_id: int = 0) -> Entry:
         """Store a copy, and return its entry. `packet_id`: 0 until it is sent."""
@@ -74,10 +69,7 @@ class Copies:
 
     def remove(self, entry: Entry) -> None:
         """Delete a copy that the client has or will never get."""
-        recent = self.recent
-        recent.append(entry.stored)
-        if len(recent) >= RECENT + TOGETHER:
-            self.older.add([self._settled(recent.popleft()) for _ in range(TOGETHER)])
+        self.recent.append(entry.stored)
         self.journal.drop(Table.COPIES, entry.serial, once=True)
         self.journal.release(entry.stored)
 
@@ -139,8 +131,8 @@ class JournaledInflight(dict[int, Copy | None]):
         self.load(packet_id, copy, self._copies.renew(entry, copy[1], packet_id))
 
     @property
-    def origins(self) -> Iterator[tuple[Origin, str]]:
-        """The publications in flight, and their topics."""
+    def origins(self) -> Iterator[Origin]:
+        """The publications in flight."""
         return self._copies.origins(self._entries.values())
 
     def rows(self) -> Iterator[Change]:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
 from saps.routing.batch import Origin
-from saps.topics import matches, shared
-
-
-class PlainTopics:
-    """The topics to which a session has a plain subscription: it gets all publications to them."""
-
-    def __init__(self, session: Session) -> None:
-        self._filters = [each for each in session.subscriptions if shared(each) is None]
-        self._known: dict[str, bool] = {}
-
-    def __contains__(self, topic: str) -> bool:
-        known = self._known.get(topic)
-        if known is None:
-            known = self._known[topic] = any(matches(each, topic) for each in self._filters)
-        return known
+from saps.storage.saved import RECENT
 
 
 class Memory:
-    """The publications that a session is known to have had, or to have got from other brokers' sessions lately."""
+    """The publications that a session is known to have had."""
 
-    def __init__(self, session: Session) -> None:
-        self._known = {copy[0].origin for copy in session.queue.copies or ()}
-        self._older = session.older if isinstance(session, DurableSession) else None
-        if isinstance(session, DurableSession):
-            self._known |= session.had.keys() | session.brought
-        self._plain = PlainTopics(session)
+    def __init__(self, session: Session, late: bool) -> None:
+        """`late`: what is older than what the session remembers counts as had."""
+        had = session.had if isinstance(session, DurableSession) else {}
+        self._known = {copy[0].origin for copy in session.queue.copies or ()} | had.keys()
+        self._first: dict[tuple[str, int], int] | None = None
+        """The number of the first publication of each incarnation that it remembers; None if all counts."""
+        if late and isinstance(session, DurableSession) and len(session.over) >= RECENT:
+            self._first = {}
+            for origin in had:
+                self._first[origin[:2]] = min(origin.seq, self._first.get(origin[:2], origin.seq))
 
-    def lacks(self, origin: Origin | None, topic: str) -> bool:
+    def lacks(self, origin: Origin | None) -> bool:
         """Return whether the session may not have had a publication."""
-        if origin is None:
-            return True
-        before = self._older is not None and self._older.covers(origin, topic) and topic in self._plain
-        return not before and origin not in self._known
+        if origin in self._known:
+            return False
+        return origin is None or self._first is None or origin.seq > self._first.get(origin[:2], inf)

@@ -141,8 +141,8 @@ class MessageQueue:
         self._book = self._entries = None
 
     @property
-    def origins(self) -> Iterator[tuple[Origin, str]]:
-        """The waiting publications that the journal has, and their topics."""
+    def origins(self) -> Iterator[Origin]:
+        """The waiting publications that the journal has."""
         return iter(()) if self._book is None else self._book.origins(self._entries or ())
 
     def rows(self) -> list[Change]:

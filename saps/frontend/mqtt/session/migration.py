@@ -22,20 +22,20 @@ from saps.frontend.mqtt.session.snapshot import (
     Settings,
     copies_of,
     described,
+    had_of,
     incoming_of,
     items_beside,
     items_of,
     ordered,
     packed,
-    past_of,
     snapshot_of,
     unpacked,
 )
+from saps.frontend.mqtt.session.window import beside
 from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Trunk, Yields
 from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Change
-from saps.storage.past import Had, Older, Past
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -299,23 +299,18 @@ class SessionMigration:
         found = unpacked(parts)
         session = self._sessions[client]
         items = [item for part in found for item in part.items]
-        had, older = past_of(found)
+        had = dict.fromkeys(had_of(found))
         known = {item.origin for item in items if item.origin is not None} | had.keys()
         made_up = self._made_up.pop(client, set())
-        before = Older(older)
-        queued = [
-            copy
-            for copy in session.queue.copies or ()
-            if copy[0].origin not in known and (copy[0].share or not before.covers(copy[0].origin, copy[0].topic))
-        ]
+        queued = [copy for copy in session.queue.copies or () if copy[0].origin not in known]
         waited = [copy for copy in queued if copy[0].origin in made_up or not passed(copy[0])]
         inflight, waiting = copies_of(items, self._common.clock())
         logger.debug("the session of %r is complete: %d in flight and %d waiting came, %d of %d queued here stay",
                      client, len(inflight), len(waiting), len(waited), len(session.queue.copies or ()))  # fmt: skip
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
-            session.remember(had, older)
-            session.came(known, older)
+            session.remember(had)
+            session.came(known)
         if (beside := self._beside.pop(client, None)) is not None:
             self.merge(client, beside)
 
@@ -337,7 +332,7 @@ class SessionMigration:
         session = self._sessions[client]
         # Beyond a cut the session may go on at its owner: a client that goes there must not take messages of the two
         # brokers for one.
-        session.window.next_id = crc32(f"{owner}".encode()) % 0xFFFF + 1
+        session.window.next_id = beside(saved.last_id, crc32(f"{owner}".encode()))
         if saved.ends is not None:
             session.ends_at = saved.ends - epoch
 
@@ -377,9 +372,9 @@ class SessionMigration:
             raise RuntimeError("a session was inherited by a broker that stores none")
         return journal.epoch
 
-    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool) -> None:
+    def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        memories = {session: Memory(session) for session in sessions}
+        memories = {session: Memory(session, late) for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
@@ -387,7 +382,7 @@ class SessionMigration:
                     agent = target.agent
                     if not isinstance(agent, Session) or agent not in memories:
                         continue
-                    if memories[agent].lacks(single.origin, single.topic):
+                    if memories[agent].lacks(single.origin):
                         agent.deliver(single, target)
                         if agent.client_id in self._coming and single.origin is not None:
                             self._made_up.setdefault(agent.client_id, set()).add(single.origin)
@@ -435,10 +430,6 @@ def _contents(
     items = list(items_of(session, incarnation_of(common), common.clock()))
     if not isinstance(session, DurableSession):
         return packed(items, taken)
-    pending: Had = {
-        item.origin: item.message.topic
-        for item in items
-        if item.message is not None and item.origin is not None and item.origin in known
-    }
+    pending = [item.origin for item in items if item.origin is not None and item.origin in known]
     fresh = (item for item in items if item.packet_id or item.origin not in known)
-    return packed(fresh, taken, session.past, Past.of(pending))
+    return packed(fresh, taken, session.had, pending)

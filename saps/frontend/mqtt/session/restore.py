@@ -27,7 +27,7 @@ def restore(frontend: Frontend, journal: Journal, saved: Saved, with_wills: bool
             batch.deadlines = None if kept.expires is None else [kept.expires - journal.epoch]
             if kept.origin is not None:
                 mark(batch, kept.origin)
-            batch.encoded[Stored] = Stored(copy.message, kept.message.topic, kept.origin)
+            batch.encoded[Stored] = Stored(copy.message, kept.origin)
         return batch
 
     for found in saved.sessions:

@@ -253,9 +253,13 @@ class Session(SubscriberAgent):
         unreadable = [copy[0] for copy in waiting if not rights.may_read(copy[0].topic)]
         if not unreadable:
             return
-        self.queue.replace([copy for copy in waiting if rights.may_read(copy[0].topic)])
+        self.keep([copy for copy in waiting if rights.may_read(copy[0].topic)])
         for single in unreadable:
             self._lose(single, "the access rules do not let it be received any more")
+
+    def keep(self, copies: Iterable[Copy]) -> None:
+        """Drop the waiting messages but these, without counting them as lost."""
+        self.queue.replace(copies)
         if self.queue.copies is None and self.outbound is not None:
             self.outbound.caught_up()
 
@@ -332,7 +336,7 @@ class Session(SubscriberAgent):
         waiting = self.queue.copies or ()
         shared = [copy[0] for copy in waiting if copy[0].share is not None]
         if shared:
-            self.queue.replace([copy for copy in waiting if copy[0].share is None])
+            self.keep([copy for copy in waiting if copy[0].share is None])
         for single in [*back, *shared]:
             self.hub.groups.redeliver(single)
 

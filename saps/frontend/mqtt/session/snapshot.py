@@ -19,8 +19,7 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import UNNUMBERED, Batch, Form, Origin
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Stored
-from saps.storage.past import Had, Past, Range
-from saps.storage.saved import SavedMessage, SavedSession
+from saps.storage.saved import Grouped, SavedMessage, SavedSession, grouped, origins_of
 from saps.topics import subscription_fault, topic_fault
 
 if TYPE_CHECKING:
@@ -71,10 +70,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     items: list[Item] = []
     incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
     """By packet identifier of an unreleased QoS 2 publication: the number of subscribers it reached."""
-    past: Past = Past()
-    """The publications of the session, delivered or not."""
-    pending: Past | None = None
-    """Unacknowledged publications of `past` that are not among the items; None: unknown."""
+    had: Grouped = []
+    """The last publications of the session, delivered or not."""
+    pending: Grouped | None = None
+    """Unacknowledged publications of `had` that are not among the items; None: unknown."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,21 +87,26 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
 
 
 def packed(
-    items: Iterable[Item], incoming: dict[int, int], past: Past | None = None, pending: Past | None = None
+    items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = (), pending: Iterable[Origin] | None = None
 ) -> list[bytes]:
-    """Return the parts of the second stage. The items keep their order. `incoming`, `past` and `pending` as in
+    """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
     `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first = Part(None, [], [], incoming, past or Past(), pending)
+    first = Part(None, [], [], incoming, grouped(had), None if pending is None else grouped(pending))
     return [_encode(part) for part in (first, *parts)]
 
 
-def past_of(parts: Iterable[Part]) -> tuple[Had, list[Range]]:
-    """Return the publications of the session, delivered or not (`Part.past`)."""
-    had: Had = {}
-    for part in parts:
-        had |= part.past.had
-    return had, [each for part in parts for each in part.past.older]
+def had_of(parts: Iterable[Part]) -> list[Origin]:
+    """Return the last publications of the session, delivered or not (`Part.had`)."""
+    return [origin for part in parts for origin in origins_of(part.had)]
+
+
+def acknowledged_of(parts: list[Part]) -> set[Origin]:
+    """Return the publications of `had` that the client has acknowledged or will never get; empty if unknown."""
+    pending = {origin for part in parts for origin in origins_of(part.pending or ())}
+    pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
+    known = any(part.pending is not None for part in parts)
+    return {*had_of(parts)} - pending if known else set()
 
 
 def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
@@ -113,7 +117,7 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
     """
     sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
     waiting: list[Item] = []
-    had: Had = {}
+    had: dict[Origin, None] = {}
     for serial, number, packet_id, form in sorted(saved.copies):
         _, message, expires, origin = messages[number]
         lifetime = None if expires is None else expires - now
@@ -123,11 +127,10 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
         else:
             waiting.append(item)
         if origin is not None:
-            had[origin] = message.topic
+            had[origin] = None
     incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
     first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
-    past = Past.of(had | saved.past.had, saved.past.older)
-    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, past, Past())
+    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had}, ())
 
 
 def items_of(session: Session, incarnation: tuple[str, int], now: float) -> Iterator[Item]:

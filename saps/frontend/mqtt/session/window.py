@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from saps.frontend.mqtt.codec.reasons import ProtocolError
 from saps.routing.batch import Batch, Form
 
 Copy = tuple[Batch, Form]
 """A publication as a batch of one, and the form in which the client gets it."""
+QUARTER = 1 << 14
+"""Number of packet identifiers in each quarter. A session keeps to one as long as it can; its branches beyond a cut
+have others, so that the client never takes messages of two brokers for one."""
+
+
+def following(packet_id: int) -> int:
+    """Return the next packet identifier of the same quarter."""
+    after = packet_id + 1
+    return after if after % QUARTER else (packet_id - packet_id % QUARTER) or 1
+
+
+def beside(packet_id: int, place: int) -> int:
+    """Return a packet identifier of the next quarter. `place`: any number."""
+    return ((packet_id // QUARTER + 1) % 4 * QUARTER + place % QUARTER) or 1
 
 
 class Window:
@@ -30,14 +44,12 @@ class Window:
         """Return `count` packet identifiers that are not in use."""
         first, inflight = self.next_id, self.inflight
         if count == 1 and first not in inflight:
-            self.next_id = first % 0xFFFF + 1
+            self.next_id = following(first)
             return (first,)
-        end = first + count
-        packet_ids: Sequence[int] = range(first, end)
-        if end > 0xFFFF or not inflight.keys().isdisjoint(packet_ids):
+        packet_ids: Sequence[int] = range(first, first + count)
+        if first % QUARTER + count > QUARTER or not inflight.keys().isdisjoint(packet_ids):
             packet_ids = list(islice(self._free_ids(), count))
-            end = packet_ids[-1] % 0xFFFF + 1
-        self.next_id = end
+        self.next_id = following(packet_ids[-1])
         return packet_ids
 
     def take_id(self, others: Container[int]) -> int:
@@ -47,11 +59,13 @@ class Window:
         return packet_id
 
     def _free_ids(self) -> Iterator[int]:
-        packet_id = self.next_id
-        while True:
+        """Yield those of the present quarter, then all others."""
+        first, begin = self.next_id, self.next_id - self.next_id % QUARTER
+        quarter = chain(range(first, begin + QUARTER), range(begin or 1, first))
+        others = chain(range(begin + QUARTER, 1 << 16), range(1, begin))
+        for packet_id in chain(quarter, others):
             if packet_id not in self.inflight:
                 yield packet_id
-            packet_id = packet_id % 0xFFFF + 1
 
     def acknowledge(self, data: bytes, pos: int) -> int:
         """Handle consecutive PUBACKs without reason codes from `pos` on.

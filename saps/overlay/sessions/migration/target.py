@@ -398,7 +398,7 @@ class MigrationTarget:
         if answered is None and transfer.source is not None:  # other brokers make up what was published there
             hit("own publications made up for a session that comes before all is settled")
             own = self._publications.missed_by(transfer.source, transfer.plain)
-            self._host.make_up([client], own, again=True)
+            self._host.make_up([client], own, again=True, late=False)
         queued = self._host.queued(client)
         found = ((each.publisher, each.topic) for each in queued if isinstance(each.publisher, BrokerRef))
         transfer.marks = dict.fromkeys(found, 0)

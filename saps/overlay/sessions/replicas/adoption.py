@@ -183,7 +183,7 @@ class Adoption:
         host = self._sessions.host
         assert host is not None
         come = (batch_of(body, sender) for frames in self._come.values() for sender, body in frames)
-        host.make_up(self.clients, come, again=True)
+        host.make_up(self.clients, come, again=True, late=False)
         limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
         Settling(

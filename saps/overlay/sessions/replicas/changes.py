@@ -90,7 +90,7 @@ def snapshot(sessions: Iterable[Iterable[Change]], owned: Ownership) -> Snapshot
                 seen.add(key)
                 size += len(row[1].payload)
             elif table is Table.HAD:
-                size += NUMBER * row[1].size
+                size += NUMBER * sum(len(seqs) for *_, seqs in row[1])
             if count >= ROWS or size >= PART:
                 parts.append(Changes())
                 size = count = 0

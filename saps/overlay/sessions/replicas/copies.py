@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
@@ -12,8 +13,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.past import RECENT, TOGETHER, Had, Older, Past
-from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
+from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
 
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
@@ -22,39 +22,20 @@ MOST_SESSIONS = 1 << 20
 class _Memory:
     """The publications that a session's client has, or will never get, and when its copy came."""
 
-    __slots__ = ("_before", "_older", "_recent", "came")
+    __slots__ = ("before", "came", "recent")
 
     def __init__(self) -> None:
         self.came: float | None = None
         """When the last `SessionCopy` came, in seconds of the port's clock; None: from this broker's file."""
-        self._before = Past()
+        self.before: Grouped = []
         """Those that it had before the copy began."""
-        self._recent: deque[tuple[Origin, str]] = deque()
-        """The last ones since then, with their topics."""
-        self._older = Older()
-        """Those between them."""
-
-    def begin(self, past: Past) -> None:
-        """Set what it had before the copy began."""
-        self._before = past
-        self._older.join(past.older)
-
-    def add(self, origins: Had) -> None:
-        """Add publications that are over now."""
-        recent = self._recent
-        recent.extend(origins.items())
-        while len(recent) >= RECENT + TOGETHER:
-            self._older.add([recent.popleft() for _ in range(TOGETHER)])
+        self.recent: deque[Origin] = deque(maxlen=RECENT)
+        """The last ones since then."""
 
     @property
-    def past(self) -> Past:
-        """All of them."""
-        return Past.of(self._before.had | dict(self._recent), self._older.ranges)
-
-    @property
-    def before(self) -> Past:
-        """Those that it had before the copy began, and what is known of all others but the last ones."""
-        return Past(self._before.recent, self._older.ranges)
+    def over(self) -> dict[Origin, None]:
+        """All of them, the oldest first."""
+        return dict.fromkeys([*origins_of(self.before), *self.recent])
 
 
 class Copy:
@@ -80,6 +61,8 @@ class Copy:
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
         self._memories: dict[int, _Memory] = {}
+        self._last_ids: dict[int, int] = {}
+        """By session number: the packet identifier that the owner used last."""
 
     @property
     def owner(self) -> BrokerRef:
@@ -119,12 +102,14 @@ class Copy:
             self.messages[message.number] = message
         for copy in changes.copies:
             self.copies[copy.serial] = copy
+            if copy.packet_id:
+                self._last_ids[copy.session] = copy.packet_id
         for serial, number, packet_id in changes.releases:
             self.releases[serial] = number, packet_id
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
         for number, had in changes.had:
-            self._memories.setdefault(number, _Memory()).begin(had)
+            self._memories.setdefault(number, _Memory()).before = had
         self._remove(changes)
 
     def came(self, number: int, wall: float, now: float) -> float:
@@ -164,7 +149,7 @@ class Copy:
             [*self.sessions.values()], subscriptions, [*self.messages.values()], [*self.copies.values()],
             [(serial, *release) for serial, release in self.releases.items()],
             [(*key, reached) for key, reached in self.incoming.items()],
-            had=[(number, memory.before) for number, memory in self._memories.items() if memory.before.recent],
+            had=[(number, memory.before) for number, memory in self._memories.items() if memory.before],
         )  # fmt: skip
 
     def _remove(self, changes: Changes) -> None:
@@ -174,6 +159,7 @@ class Copy:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
             self._memories.pop(number, None)
+            self._last_ids.pop(number, None)
         for number, topic_filter in changes.no_subscriptions:
             self.subscriptions.get(number, {}).pop(topic_filter, None)
         for number in changes.no_messages:
@@ -185,10 +171,10 @@ class Copy:
         for key in changes.no_incoming:
             self.incoming.pop(key, None)
 
-    def over(self, changes: Changes) -> dict[int, Had]:
+    def over(self, changes: Changes) -> dict[int, list[Origin]]:
         """Return, by session number, the publications whose copies these changes remove for good. One that has waited
         and is sent, or has got another place, has a new copy."""
-        found: dict[int, Had] = {}
+        found: dict[int, list[Origin]] = {}
         if not changes.no_copies:
             return found
         kept = {(copy.session, copy.message) for copy in changes.copies}
@@ -196,12 +182,12 @@ class Copy:
             copy = self.copies.get(serial)
             message = None if copy is None else self.messages.get(copy.message)
             if copy is not None and message is not None and (copy.session, copy.message) not in kept:
-                found.setdefault(copy.session, {})[self._origin(message)] = message.message.topic
+                found.setdefault(copy.session, []).append(self._origin(message))
         return found
 
-    def remember(self, number: int, origins: Had) -> None:
+    def remember(self, number: int, origins: Iterable[Origin]) -> None:
         """Add publications that a session's client has, or will never get."""
-        self._memories.setdefault(number, _Memory()).add(origins)
+        self._memories.setdefault(number, _Memory()).recent.extend(origins)
 
     def _origin(self, message: MessageCopy) -> Origin:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
@@ -212,7 +198,8 @@ class Copy:
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
                 [*self.subscriptions.get(number, {}).values()],
-                past=self._memories.get(number, _Memory()).past,
+                had=self._memories.get(number, _Memory()).over,
+                last_id=self._last_ids.get(number, 0),
             )
             for number, each in self.sessions.items()
         }  # fmt: skip
