@@ -60,6 +60,9 @@ COMPILED = tuple(
         ),
         "overlay/sessions/replicas": ("changes", "copies", "source"),
         "links": ("receiver",),
+        "ofm/controller": ("concerns", "record"),
+        "ofm/flows": ("reconcile", "switch_state"),
+        "ofm/openflow": ("encode",),
         "ofm/trees": ("growth", "tree"),
     }.items()
     for name in names
@@ -72,6 +75,7 @@ READ = (
         f"saps/frontend/mqtt/{name}.py"
         for name in ("counts", "limits", "codec/packets", "codec/reasons", "driver/traffic")
     ),
+    *(f"saps/ofm/{name}.py" for name in ("controller/events", "flows/plan", "flows/tables")),
 )
 """What those take from these is known by its type; of all other modules nothing is."""
 GROUP = "saps.hot"
