@@ -20,9 +20,10 @@ MOST_SESSIONS = 1 << 20
 
 
 class _Memory:
-    """The publications that a session's client has, or will never get, and when its copy came."""
+    """The publications that a session's client has, or will never get, when its copy came, and what its broker has used
+    last."""
 
-    __slots__ = ("before", "came", "recent")
+    __slots__ = ("before", "came", "last_id", "recent")
 
     def __init__(self) -> None:
         self.came: float | None = None
@@ -31,6 +32,8 @@ class _Memory:
         """Those that it had before the copy began."""
         self.recent: deque[Origin] = deque(maxlen=RECENT)
         """The last ones since then."""
+        self.last_id = 0
+        """The packet identifier; 0 for none."""
 
     @property
     def over(self) -> dict[Origin, None]:
@@ -61,8 +64,6 @@ class Copy:
         self.releases: dict[int, tuple[int, int]] = {}
         self.incoming: dict[tuple[int, int], int] = {}
         self._memories: dict[int, _Memory] = {}
-        self._last_ids: dict[int, int] = {}
-        """By session number: the packet identifier that the owner used last."""
 
     @property
     def owner(self) -> BrokerRef:
@@ -87,7 +88,7 @@ class Copy:
         self.holders = frame.holders
         self.apply(frame.changes)
         for session in frame.changes.sessions:
-            self._memories.setdefault(session.number, _Memory()).came = now
+            self._memory(session.number).came = now
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
@@ -103,13 +104,13 @@ class Copy:
         for copy in changes.copies:
             self.copies[copy.serial] = copy
             if copy.packet_id:
-                self._last_ids[copy.session] = copy.packet_id
+                self._memory(copy.session).last_id = copy.packet_id
         for serial, number, packet_id in changes.releases:
             self.releases[serial] = number, packet_id
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
         for number, had in changes.had:
-            self._memories.setdefault(number, _Memory()).before = had
+            self._memory(number).before = had
         self._remove(changes)
 
     def came(self, number: int, wall: float, now: float) -> float:
@@ -159,7 +160,6 @@ class Copy:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
             self._memories.pop(number, None)
-            self._last_ids.pop(number, None)
         for number, topic_filter in changes.no_subscriptions:
             self.subscriptions.get(number, {}).pop(topic_filter, None)
         for number in changes.no_messages:
@@ -187,7 +187,13 @@ class Copy:
 
     def remember(self, number: int, origins: Iterable[Origin]) -> None:
         """Add publications that a session's client has, or will never get."""
-        self._memories.setdefault(number, _Memory()).recent.extend(origins)
+        self._memory(number).recent.extend(origins)
+
+    def _memory(self, number: int) -> _Memory:
+        memory = self._memories.get(number)
+        if memory is None:
+            memory = self._memories[number] = _Memory()
+        return memory
 
     def _origin(self, message: MessageCopy) -> Origin:
         return message.origin or Origin(self.owner.name, self.owner.incarnation, UNNUMBERED + message.number)
@@ -198,8 +204,7 @@ class Copy:
             number: SavedSession(
                 number, each.client, each.user, each.expiry, each.ends, None, 0, None, each.birth,
                 [*self.subscriptions.get(number, {}).values()],
-                had=self._memories.get(number, _Memory()).over,
-                last_id=self._last_ids.get(number, 0),
+                had=self._memory(number).over, last_id=self._memory(number).last_id,
             )
             for number, each in self.sessions.items()
         }  # fmt: skip
