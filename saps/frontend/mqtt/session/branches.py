@@ -82,7 +82,7 @@ def incarnation_of(common: Common) -> tuple[str, int]:
 def _settle(common: Common, session: DurableSession, acknowledged: set[Origin]) -> None:
     """Remove publications that the client has acknowledged to the broker of a branch."""
     incarnation, window, waiting = incarnation_of(common), session.window, session.queue.copies or ()
-    kept = [copy for copy in waiting if origin_of(copy[0], incarnation) not in acknowledged]
+    kept = [copy for copy in waiting if copy[0].share or origin_of(copy[0], incarnation) not in acknowledged]
     if len(kept) < len(waiting):
         session.keep(kept)
     inflight = [(packet_id, copy) for packet_id, copy in window.inflight.items() if copy is not None]
