@@ -38,7 +38,7 @@ class Table(StrEnum):
     INCOMING = "incoming"
     """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
     HAD = "had"
-    """(session, publications): those that a session had before it came here, as `saps.storage.saved.grouped` has
+    """(session, publications): those that a session had before it came here, as `saps.storage.past.grouped` has
     them"""
     RETAINED = "retained"
     """(topic, record)"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +10,7 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.journal import Batch, Row, Table
+from saps.storage.past import grouped
 
 
 class SavedMessage(NamedTuple):
@@ -76,34 +76,6 @@ class SavedSession(msgspec.Struct):
         """The session's row in `Table.SESSIONS`."""
         will = self.will, self.will_delay, self.will_due
         return (self.number, self.client_id, self.user, self.expiry, self.ends, *will, self.birth)
-
-
-RECENT = 4096
-"""Most publications that a session remembers of those that are over (one reference each). So copies that another broker
-kept for the session are not delivered twice."""
-
-Grouped = list[tuple[str, int, list[int]]]
-"""Origins of publications: broker, incarnation, and sequence numbers."""
-
-
-TOGETHER = 256
-"""Number of origins in a row that are grouped. Across these their order is kept: a session forgets the oldest first."""
-
-
-def grouped(origins: Iterable[Origin]) -> Grouped:
-    """Return the origins, of `TOGETHER` in a row those of an incarnation together."""
-    found, every = Grouped(), [*origins]
-    for begin in range(0, len(every), TOGETHER):
-        incarnations: dict[tuple[str, int], list[int]] = {}
-        for broker, incarnation, seq in every[begin : begin + TOGETHER]:
-            incarnations.setdefault((broker, incarnation), []).append(seq)
-        found += [(*incarnation, seqs) for incarnation, seqs in incarnations.items()]
-    return found
-
-
-def origins_of(groups: Iterable[tuple[str, int, list[int]]]) -> list[Origin]:
-    """Return the origins of which `grouped` has made these groups."""
-    return [Origin(broker, incarnation, seq) for broker, incarnation, seqs in groups for seq in seqs]
 
 
 class Saved(msgspec.Struct):

@@ -19,7 +19,8 @@ from saps.simulator import SimBroker
 from saps.storage.commits import Commits
 from saps.storage.driver.mesh import COPIED, HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
-from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
+from saps.storage.past import origins_of
+from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 from tests.overlay.missed_files import Files, keep_missed
 from tests.overlay.roams import Bench, Roams
 

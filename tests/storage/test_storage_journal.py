@@ -21,7 +21,8 @@ from saps.storage.driver.database import Database
 from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
-from saps.storage.saved import TOGETHER, SavedForm, grouped, origins_of
+from saps.storage.past import TOGETHER, grouped, origins_of
+from saps.storage.saved import SavedForm
 from tests import marks
 from tests.storage.conftest import Place
 

@@ -12,8 +12,9 @@ from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table
+from saps.storage.past import Grouped, origins_of
 from saps.storage.records import SEEDS, State, intact, key_of
-from saps.storage.saved import Grouped, Saved, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
+from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 
 CHANGED = "its checksum is wrong"
 UNREADABLE = "its content cannot be decoded"

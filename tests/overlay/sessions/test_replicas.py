@@ -29,7 +29,7 @@ from saps.overlay.sessions.replicas.states import State, drawn
 from saps.routing.batch import Batch, Origin
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
-from saps.storage.saved import RECENT
+from saps.storage.past import RECENT
 from tests import marks
 from tests.drawn import kept
 from tests.overlay.ordeals import (

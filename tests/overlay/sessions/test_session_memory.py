@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
-from saps.routing.batch import Origin
+from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Row, Table
-from saps.storage.saved import RECENT
+from saps.storage.past import RECENT, TOGETHER
 from tests.overlay.replicated import Replicated, stored
 from tests.overlay.roams import Nomad
 
@@ -23,7 +24,7 @@ def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() ->
     Nomad(mesh, "c").arrive(one)
     session = stored(mesh, one)
     here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
-    session._copies.recent.extend(here)
+    session._copies.here.extend(here)
     session.remember([*elsewhere, *here])
     assert [*session.had] == [*elsewhere[-10:], *here]
 
@@ -46,7 +47,7 @@ def test_what_waits_displaces_nothing_of_what_a_client_has_got() -> None:
 
     def remembered(copy: DurableSession) -> tuple[set[int], bool]:
         inflight = [each for each in copy.window.inflight.values() if each is not None]
-        count = len(copy._copies.recent) + len(inflight) + len(copy.queue.copies or ())
+        count = len(copy.over) + len(inflight) + len(copy.queue.copies or ())
         return {origin.seq for origin in copy.had}, len(copy.had) == count
 
     got = tell(0, 100)
@@ -133,3 +134,20 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
     assert nomad.arrive(two)
     session = stored(mesh, two)
     assert session.had.keys() == had
+
+
+def test_what_a_client_has_got_is_not_kept() -> None:
+    """It was, with its payload, if the mesh had not numbered it: 8.7 MB for a session after 4,096 publications of 1 kB."""
+    mesh = Replicated(1, copies=1)
+    [one] = mesh.build(1)
+    nomad = Nomad.at(one, mesh)
+    for number in range(1000):
+        mesh.tell(one, number, 1)
+        mesh.run(0.001)
+        nomad.hear()
+        nomad.answer()
+    nomad.until(lambda: len(nomad.got[1]) == 1000)
+    mesh.run(1)
+    assert len(stored(mesh, one).over) == 1000
+    gc.collect()
+    assert sum(type(each) is Batch for each in gc.get_objects()) <= TOGETHER

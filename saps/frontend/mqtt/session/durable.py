@@ -22,7 +22,8 @@ from saps.routing.batch import Batch, Form, Origin
 from saps.routing.hub import Hub
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedSession, grouped
+from saps.storage.past import grouped
+from saps.storage.saved import SavedCopy, SavedSession
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.limits import Limits
@@ -145,10 +146,8 @@ class DurableSession(Session):
 
     def remember(self, had: Iterable[Origin]) -> None:
         """Add publications that the session had elsewhere to `over`, as older ones, as far as there is room."""
-        recent = self._copies.recent
-        if room := RECENT - len(recent):
-            known = self.had
-            recent.extendleft(reversed([each for each in had if each not in known][-room:]))
+        known = self.had
+        self._copies.elsewhere.extend(each for each in had if each not in known)
         if self.stored:
             self._keep_had()
 
@@ -185,12 +184,8 @@ class DurableSession(Session):
             yield Table.HAD, number, (number, grouped(had))
 
     def _keep_had(self) -> None:
-        if had := self._had_elsewhere():
-            self._journal.put(Table.HAD, self.number, (self.number, had))
-
-    def _had_elsewhere(self) -> Grouped:
-        """Return the remembered publications that the session had before it came here."""
-        return grouped(each for each in self._copies.recent if isinstance(each, Origin))
+        if elsewhere := grouped(self._copies.elsewhere):
+            self._journal.put(Table.HAD, self.number, (self.number, elsewhere))
 
     def _open_books(self) -> None:
         assert not self.window.inflight, "a session that was not to last is over by now"
@@ -255,7 +250,7 @@ class DurableSession(Session):
             self.will = LastWill(saved.will, saved.will_delay, due)
         if not saved.expiry:
             return
-        self._copies.recent.extend(saved.had)
+        self._copies.elsewhere.extend(saved.had)
         self._open_books()
         for subscription in saved.subscriptions:
             self.resubscribe(subscription)

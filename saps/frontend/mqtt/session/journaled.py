@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from saps.frontend.mqtt.session.window import Copy
 from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.saved import RECENT
+from saps.storage.past import RECENT, TOGETHER, Recent
 
 
 class Entry(NamedTuple):
@@ -22,22 +21,29 @@ class Entry(NamedTuple):
 class Copies:
     """The rows of one client's undelivered and unacknowledged messages."""
 
-    __slots__ = ("journal", "number", "recent", "repaired")
+    __slots__ = ("elsewhere", "here", "journal", "number", "repaired", "settling")
 
     def __init__(self, journal: Journal, number: int) -> None:
         """Make the rows of one session. `number`: the session's number in the journal."""
         self.journal = journal
         self.number = number
-        self.recent: deque[Stored | Origin] = deque(maxlen=RECENT)
-        """The last publications that the client has, or will never get."""
+        self.elsewhere = Recent()
+        """The last publications that the session had before it came here."""
+        self.here = Recent()
+        """The last ones that the client has, or will never get, since then."""
+        self.settling: list[Stored] = []
+        """The very last of these; the mesh may not have numbered them yet."""
         self.repaired: frozenset[Origin] = frozenset()
         """The session's publications in a repaired file."""
 
     @property
     def over(self) -> dict[Origin, None]:
-        """The publications of `recent`, oldest first."""
+        """The last `RECENT` publications of `elsewhere` and `here`, oldest first."""
+        return dict.fromkeys([*self.elsewhere, *self.here, *self._settled()][-RECENT:])
+
+    def _settled(self) -> list[Origin]:
         incarnation = self.journal.incarnation
-        return dict.fromkeys(each.settle(incarnation) if isinstance(each, Stored) else each for each in self.recent)
+        return [stored.settle(incarnation) for stored in self.settling]
 
     def origins(self, entries: Iterable[Entry | int | None]) -> Iterator[Origin]:
         """Yield the publications of these entries of copies."""
@@ -69,7 +75,13 @@ class Copies:
 
     def remove(self, entry: Entry) -> None:
         """Delete a copy that the client has or will never get."""
-        self.recent.append(entry.stored)
+        settling = self.settling
+        settling.append(entry.stored)
+        if len(settling) >= TOGETHER:
+            self.here.extend(self._settled())
+            settling.clear()
+            if len(self.here) >= RECENT:
+                self.elsewhere = Recent()
         self.journal.drop(Table.COPIES, entry.serial, once=True)
         self.journal.release(entry.stored)
 

@@ -7,7 +7,7 @@ from math import inf
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.frontend.mqtt.session.session import Session
 from saps.routing.batch import Origin
-from saps.storage.saved import RECENT
+from saps.storage.past import RECENT
 
 
 class Memory:

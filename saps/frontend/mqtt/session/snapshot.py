@@ -19,7 +19,8 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import UNNUMBERED, Batch, Form, Origin
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Stored
-from saps.storage.saved import Grouped, SavedMessage, SavedSession, grouped, origins_of
+from saps.storage.past import Grouped, grouped, origins_of
+from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import subscription_fault, topic_fault
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 
 from saps.messages import Subscription
@@ -13,7 +12,8 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.saved import RECENT, Grouped, SavedCopy, SavedForm, SavedMessage, SavedSession, origins_of
+from saps.storage.past import Grouped, Recent, origins_of
+from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
 
 MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
@@ -30,7 +30,7 @@ class _Memory:
         """When the last `SessionCopy` came, in seconds of the port's clock; None: from this broker's file."""
         self.before: Grouped = []
         """Those that it had before the copy began."""
-        self.recent: deque[Origin] = deque(maxlen=RECENT)
+        self.recent = Recent()
         """The last ones since then."""
         self.last_id = 0
         """The packet identifier; 0 for none."""

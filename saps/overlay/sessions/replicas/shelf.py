@@ -16,7 +16,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
-from saps.storage.saved import Grouped, grouped, origins_of
+from saps.storage.past import Grouped, grouped, origins_of
 
 INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
