@@ -137,7 +137,7 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
 
 
 def test_what_a_client_has_got_is_not_kept() -> None:
-    """It was, with its payload, if the mesh had not numbered it: 8.7 MB for a session after 4,096 publications of 1 kB."""
+    """It was, with its payload, if the mesh had not numbered it: 8.7 MB after 4,096 publications of 1 kB."""
     mesh = Replicated(1, copies=1)
     [one] = mesh.build(1)
     nomad = Nomad.at(one, mesh)
