@@ -125,10 +125,15 @@ class DurableSession(Session):
 
     @property
     def had(self) -> dict[Origin, None]:
-        """`over`, and the publications in flight and waiting."""
+        """`over` and `pending`."""
+        return self.over | self.pending
+
+    @property
+    def pending(self) -> dict[Origin, None]:
+        """The publications in flight and waiting."""
         inflight = self.window.inflight
         sent = inflight.origins if isinstance(inflight, JournaledInflight) else ()
-        return self.over | dict.fromkeys(sent) | dict.fromkeys(self.queue.origins)
+        return dict.fromkeys(sent) | dict.fromkeys(self.queue.origins)
 
     @property
     def had_or_came(self) -> set[Origin]:
@@ -145,7 +150,7 @@ class DurableSession(Session):
         self._copies.repaired = had
 
     def remember(self, had: Iterable[Origin]) -> None:
-        """Add publications that the session had elsewhere to `over`, as older ones, as far as there is room."""
+        """Add publications that the session had elsewhere to `over`, as older ones than those here."""
         known = self.had
         self._copies.elsewhere.extend(each for each in had if each not in known)
         if self.stored:

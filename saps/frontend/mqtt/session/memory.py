@@ -15,11 +15,14 @@ class Memory:
 
     def __init__(self, session: Session, late: bool) -> None:
         """`late`: what is older than what the session remembers counts as had."""
-        had = session.had if isinstance(session, DurableSession) else {}
+        over, had = dict[Origin, None](), dict[Origin, None]()
+        if isinstance(session, DurableSession):
+            over = session.over
+            had = over | session.pending
         self._known = {copy[0].origin for copy in session.queue.copies or ()} | had.keys()
         self._first: dict[tuple[str, int], int] | None = None
         """The number of the first publication of each incarnation that it remembers; None if all counts."""
-        if late and isinstance(session, DurableSession) and len(session.over) >= RECENT:
+        if late and len(over) >= RECENT:
             self._first = {}
             for origin in had:
                 self._first[origin[:2]] = min(origin.seq, self._first.get(origin[:2], origin.seq))
