@@ -245,6 +245,12 @@ class Nomad:
         if answers:
             self.broker.act(partial(self.client.send, *answers))
 
+    def attend(self, seconds: float) -> None:
+        """Let time pass, take what has come, and acknowledge it."""
+        self.mesh.run(seconds)
+        self.hear()
+        self.answer()
+
     def wander(self, rng: random.Random, moves: float, without: Collection[str] = ()) -> None:
         """Do something by chance; `moves`: how often it connects, to any broker but some."""
         dice = rng.random()

@@ -71,9 +71,7 @@ def test_an_heir_says_how_old_its_copy_was_after_a_loss_of_power(jump: float) ->
     nomad = Nomad.at(one, mesh)
     for number in range(100):
         mesh.tell(one, number, 2)
-        mesh.run(0.1)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(0.1)
     crashed = mesh.now
     for broker in (one, two, three):
         mesh.crash(broker.name)
@@ -198,9 +196,7 @@ def test_what_was_acknowledged_to_a_broker_that_had_come_back_does_not_come_agai
         while mesh.now < end:
             mesh.tell(one, sent, 2)
             sent += 1
-            mesh.run(0.05)
-            nomad.hear()
-            nomad.answer()
+            nomad.attend(0.05)
 
     go_on(2.0)
     mesh.pause(owner.name, 5.0)

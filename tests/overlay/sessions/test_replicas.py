@@ -205,9 +205,7 @@ def test_what_a_repaired_file_has_of_a_session_that_has_gone_on_does_not_come_ag
     nomad.arrive(one)
     for number in range(10, 10 + RECENT):
         mesh.tell(three, number, 1 + number % 2)
-        mesh.run(0.01)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(0.01)
     nomad.until(lambda: len(nomad.got[1]) + len(nomad.got[2]) >= 10 + RECENT)
     mesh.run(1)
     mesh.crash("b0")
@@ -879,9 +877,7 @@ def test_what_a_branch_has_sent_comes_once_to_a_client_that_is_connected_elsewhe
     item = Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)
     one.act(partial(migration.merge, "c", packed([item], {}, [], [])))
     for _ in range(3):
-        mesh.run(1)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(1)
     assert nomad.got[2] == ([] if got else [b"b2 1"])
     assert not nomad._taken
 
@@ -906,9 +902,7 @@ def test_a_branch_has_identifiers_in_use_here(got: bool) -> None:
     assert migration is not None
     one.act(partial(migration.merge, "c", packed(items, {}, [], [])))
     for _ in range(3):
-        mesh.run(1)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(1)
     assert nomad.got[2] == [b"b0 0", b"b0 1", b"x", *([] if got else [b"y"])]
 
 

@@ -99,9 +99,7 @@ def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
     many = RECENT // 2
     for number in range(many):
         mesh.tell(three, number, 2)
-        mesh.run(0.01)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(0.01)
     nomad.until(lambda: len(nomad.got[2]) == many)
     session = stored(mesh, one)
     had = session.had.keys()
@@ -122,9 +120,7 @@ def test_a_new_holder_learns_what_a_session_had_before() -> None:
     for number in range(10):
         mesh.tell(one, number, 2)
     nomad.until(lambda: len(nomad.got[2]) == 10)
-    mesh.run(1)
-    nomad.hear()
-    nomad.answer()
+    nomad.attend(1)
     two = mesh.add("b1", "c0", one.name)
     mesh.run(5)
     session = stored(mesh, one)
@@ -143,9 +139,7 @@ def test_what_a_client_has_got_is_not_kept() -> None:
     nomad = Nomad.at(one, mesh)
     for number in range(1000):
         mesh.tell(one, number, 1)
-        mesh.run(0.001)
-        nomad.hear()
-        nomad.answer()
+        nomad.attend(0.001)
     nomad.until(lambda: len(nomad.got[1]) == 1000)
     mesh.run(1)
     assert len(stored(mesh, one).over) == 1000
