@@ -173,7 +173,7 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
         knob(
             "How long a CONNECT waits for a living broker that has the client's session and does not answer",
             unit="s",
-            cost="such clients wait longer; lowering it loses sessions of slow brokers",
+            cost="such clients wait longer; lowering it refuses clients of slow brokers",
             gt=0,
             le=600,
         ),

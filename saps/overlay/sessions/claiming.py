@@ -103,7 +103,7 @@ class ClaimTimeouts:
         """`over` is called with each claim that has taken `timeout` seconds, and whether its client is to try again."""
         self._port = port
         self._over = over
-        self.timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self._due)
+        self.timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self.end)
         self._tries: dict[str, tuple[float, float]] = {}
         """By client: when the first of its attempts began and the last one ended, in seconds of the port's clock."""
 
@@ -111,7 +111,8 @@ class ClaimTimeouts:
         """Let the time of a claim begin."""
         self.timeouts.add(claiming)
 
-    def _due(self, claiming: Claiming) -> None:
+    def end(self, claiming: Claiming) -> None:
+        """End a claim whose session is not found, or whose broker is silent, in time."""
         client, now = claiming.client, self._port.now
         first, last = self._tries.pop(client, (claiming.since, claiming.since))
         if claiming.since - last > AGAIN:

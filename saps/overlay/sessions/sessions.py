@@ -72,7 +72,8 @@ class Sessions:
         self.directory = directory
         self._stamp = stamp
         self._alone = alone
-        self._waiting = ClaimTimeouts(port, timeout, self._give_up)
+        self.waiting = ClaimTimeouts(port, timeout, self._give_up)
+        """The limits of the claims."""
         self.host: SessionHost | None = None
         """The frontend's sessions at this broker. While it is None, no client is claimed."""
         self.migrations: Migrations
@@ -93,7 +94,7 @@ class Sessions:
     @property
     def timeout(self) -> float:
         """Seconds that a CONNECT waits for a silent broker."""
-        return self._waiting.timeouts.seconds
+        return self.waiting.timeouts.seconds
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Sessions:
             return
         claiming = self.claimings[client] = Claiming(client, user, keep, arrived, self._port.now)
         self.leases[client] = self._stamp(0)
-        self._waiting.add(claiming)
+        self.waiting.add(claiming)
         self.notices.claim(client, claiming)
 
     def adopt(self, lease: SessionLease, user: str | None, arrived: Done) -> bool:
@@ -131,7 +132,7 @@ class Sessions:
         claiming = self.claimings[client] = Claiming(client, user, True, arrived, self._port.now)
         claiming.given = lease
         self.leases[client] = lease.stamp + 1
-        self._waiting.add(claiming)
+        self.waiting.add(claiming)
         self.notices.claim(client, claiming)
         return True
 
@@ -287,7 +288,7 @@ class Sessions:
             if self.doubts.outdated(claiming):
                 claiming.inheriting = False
                 claiming.asked.clear()
-                self._waiting.add(claiming)
+                self.waiting.add(claiming)
                 self.notices.claim(client, claiming)
                 return
         if arrival is Arrival.HERE and self.migrations.offer(client):
@@ -407,7 +408,7 @@ class Sessions:
         claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits, self._port.now)
         claiming.branch = True
         self.leases[client] = self._stamp(stamp)
-        self._waiting.add(claiming)
+        self.waiting.add(claiming)
         self.notices.claim(client, claiming)
         return True
 

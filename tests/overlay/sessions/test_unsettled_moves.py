@@ -17,6 +17,11 @@ def test_brokers_that_stand_still_beside_a_move_cost_nothing(seed: int) -> None:
     standing_still(seed, disks=seed % 2 > 0, rounds=2, patience=5)
 
 
+def test_a_broker_that_has_stood_still_ends_no_session_of_another() -> None:
+    """It had asked for the session before. When it went on, it took the other one for silent, and made it end it."""
+    standing_still(5302, disks=False, rounds=2, patience=5)
+
+
 @pytest.mark.parametrize("seed", [47, 80])
 @marks.expect("own publications made up for a session that comes before all is settled")
 def test_the_publications_of_the_broker_to_which_a_session_moves_are_not_lost(seed: int) -> None:

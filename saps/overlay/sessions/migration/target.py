@@ -111,22 +111,17 @@ class MigrationTarget:
         self._port.after(AGAIN, due)
 
     def _silent(self, transfer: Transfer) -> None:
-        """Give up a silent source: its session is to end there, and the next broker is asked."""
-        source, client = transfer.source, transfer.claiming.client
+        """Give up a silent source. The session stays there, as this broker may be the one that has stood still."""
+        claiming, source = transfer.claiming, transfer.source
         assert source is not None
-        if transfer.claiming.given is not None or transfer.branch:  # no CONNECT waits, so the session may stay there
-            self._stop(transfer)
-            self._sessions.finish(transfer.claiming, _outcome(transfer, Arrival.BUSY))
+        self._stop(transfer)
+        if claiming.given is not None or transfer.branch:  # no CONNECT waits
+            self._sessions.finish(claiming, _outcome(transfer, Arrival.BUSY))
             return
         logger.warning(
-            "the session of %r: %s does not answer in %g s; the client is served without, and the session ended there",
-            client,
-            source.name,
-            self._sessions.timeout,
+            "the session of %r: %s does not answer in %g s", claiming.client, source.name, self._sessions.timeout
         )
-        self._stop(transfer)
-        self.drop(source, client, transfer.stamp, transfer.claiming.user)
-        self._next(transfer)
+        self._sessions.waiting.end(claiming)
 
     def _stop(self, transfer: Transfer) -> None:
         """Cancel a migration, and discard the incomplete session here."""
