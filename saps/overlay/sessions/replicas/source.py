@@ -1,7 +1,7 @@
 """The owner's side: keeps its log of changes, and the brokers that follow the log.
 
 1. The owner chooses `copies` - 1 holders among the brokers it knows: those of its own site first, there those in other
-   zones.
+   zones. When better ones come it changes to these: a new holder follows the log before the one it replaces is let go.
 2. A holder gets a snapshot of everything, and each commit since its beginning once, in order. It answers each frame.
    The snapshot is read session by session as the holder answers, between commits, so that no broker stands still for
    it: what is read late has the commits before it, and taking one of them again changes nothing.
@@ -40,6 +40,8 @@ SILENT = 0.5
 """Seconds without progress after which frames are retransmitted, as a link may have broken."""
 FENCED = 1.0
 """Seconds until a holder that has refused a log is asked to follow the next one."""
+EXCHANGE = 10.0
+"""Seconds between two exchanges of holders for better ones: each begins with a snapshot."""
 
 
 class _Holder:
@@ -104,16 +106,16 @@ class Source:
         commit has it, the next commit must report the removal."""
         self._log = 1
         self._commit = 0
-        """Number of commits so far."""
+        """Number of commits so far; 0 while there has been nothing to copy."""
         self._streams = 0
         self._holders: dict[str, _Holder] = {}
         self._barred: dict[str, float] = {}
         """Until when brokers that have refused a log are not asked to hold copies, by name."""
+        self._exchanged = -EXCHANGE
+        """When a holder was last begun in exchange for another one, in seconds of the port's clock."""
         self._waiting: _Commit | None = None
         """The commit that waits for holders."""
         self._ticking = False
-        self._used = False
-        """Whether there has been anything to copy."""
 
     # ---- commits
 
@@ -128,14 +130,13 @@ class Source:
         self._waiting = None
         if not self._holders:
             self.review()
-        alone = self._used and not (self._holders or self.refuse)  # a later holder gets a snapshot
+        alone = self._commit > 0 and not (self._holders or self.refuse)  # a later holder gets a snapshot
         changes = None if alone or self._wanted <= 0 else changes_of(batch, self._owner.owned)
         if changes is None or not some(changes):
             done()
             return
         self._commit += 1
-        if not self._used:
-            self._used = True
+        if self._commit == 1:
             self.review()
         for holder in self._holders.values():
             self._enqueue(holder, changes)
@@ -178,37 +179,68 @@ class Source:
         return {holder.ref.name: holder.ref for holder in self._holders.values()}
 
     def review(self) -> None:
-        """Drop lost holders, and choose new ones while there are too few."""
-        if not self._used:
+        """Drop lost holders, choose new ones while there are too few, and exchange them for better ones."""
+        if not self._commit:
             return
         for holder in [each for each in self._holders.values() if self._port.lost(each.ref)]:
             self._drop(holder)
-        if len(self._holders) >= self._wanted:
-            return
+        chosen = self._chosen()
+        new = [ref for ref in chosen if ref.name not in self._holders]
+        spare = [each for each in self._holders.values() if each.ref not in chosen]
+        if new and len(self._holders) >= self._wanted:
+            if self._port.now - self._exchanged < EXCHANGE:
+                return
+            self._exchanged = self._port.now
+        if new:
+            self._begin(new)
+        elif spare and all(self._holders[ref.name].in_sync for ref in chosen):
+            self._release(spare)
+
+    def _chosen(self) -> list[BrokerRef]:
+        """Return who should follow the log. Of equally good brokers those that do are preferred."""
         now = self._port.now
-        found: dict[str, BrokerRef] = {}
+        found = {holder.ref.name: holder.ref for holder in self._holders.values()}
         for ref in self._candidates():
-            known = ref.name == self._port.me.name or ref.name in self._holders
+            known = ref.name == self._port.me.name or ref.name in found
             if not known and self._barred.get(ref.name, 0.0) <= now and self._port.reachable(ref):
                 found[ref.name] = ref
-        before, begun = [*self._holders.values()], list[_Holder]()
-        while found and len(self._holders) < self._wanted:
-            best = min(found.values(), key=self._rank)
+        chosen: list[BrokerRef] = []
+        while found and len(chosen) < self._wanted:
+            best = min(found.values(), key=lambda ref: self._rank(ref, chosen))
             del found[best.name]
+            chosen.append(best)
+        return chosen
+
+    def _rank(self, ref: BrokerRef, chosen: list[BrokerRef]) -> tuple[bool, bool, bool, bytes]:
+        """Return the sort key of a candidate: the same site first, then a zone without a copy, a holder, a hash."""
+        me = self._port.me
+        zones = {me.zone, *(each.zone for each in chosen)}
+        turn = blake2b(f"{me.name}\0{ref.name}".encode(), digest_size=8).digest()
+        return ref.cluster != me.cluster, ref.zone in zones, ref.name not in self._holders, turn
+
+    def _begin(self, refs: list[BrokerRef]) -> None:
+        """Send the log to more brokers, and tell the holders of them."""
+        before, begun = [*self._holders.values()], list[_Holder]()
+        for ref in refs:
             self._streams += 1
-            begun.append(_Holder(best, self._streams, snapshot(self._owner.rows(), self._owner.owned)))
-            self._holders[best.name] = begun[-1]
+            begun.append(_Holder(ref, self._streams, snapshot(self._owner.rows(), self._owner.owned)))
+            self._holders[ref.name] = begun[-1]
         for holder in begun:
             self._send(holder)
-        for holder in before if begun else ():  # the frame tells them the new holders
-            self._enqueue(holder, Changes())
+        self._tell(before)
 
-    def _rank(self, ref: BrokerRef) -> tuple[bool, bool, bytes]:
-        """Return the sort key of a candidate: the same site first, then a zone without a copy, then a hash."""
-        me = self._port.me
-        zones = {me.zone, *(holder.ref.zone for holder in self._holders.values())}
-        turn = blake2b(f"{me.name}\0{ref.name}".encode(), digest_size=8).digest()
-        return ref.cluster != me.cluster, ref.zone in zones, turn
+    def _release(self, holders: list[_Holder]) -> None:
+        """Let holders go that better ones have replaced, and tell all."""
+        hit("holder exchanged for a better one")
+        for holder in holders:
+            self._drop(holder)
+            self._port.send(holder.ref, Replaced(holder.stream))
+        self._tell([*self._holders.values()])
+
+    def _tell(self, holders: list[_Holder]) -> None:
+        """Send an empty change: its frame names the holders."""
+        for holder in holders:
+            self._enqueue(holder, Changes())
 
     def _enqueue(self, holder: _Holder, changes: Changes) -> None:
         self._add(holder, changes)
