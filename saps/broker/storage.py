@@ -69,6 +69,7 @@ def _copy(broker: Parts, store: Store) -> None:
         replicas.restored.take(store.held, store.saved.held, store.saved.jump)
     journal.incarnation = broker.ref.name, broker.ref.incarnation
     journal.place = mesh.node.rendezvous.publishers.take_place
+    journal.cut = lambda: mesh.node.delivery.cut
     mesh.node.delivery.on_numbered.append(journal.numbered)
     store.commits.copier = replicas.source
     replicas.source.shown = journal.show

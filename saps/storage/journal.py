@@ -106,6 +106,10 @@ def _nowhere() -> int:
     return 0
 
 
+def _whole() -> bool:
+    return False
+
+
 MUCH = 64 << 20
 """Bytes of payload that may wait for a commit before publishers are held back."""
 
@@ -139,6 +143,8 @@ class Journal:
         self.place: Callable[[], int] = _nowhere
         """Takes the next sequence number of this broker's publications, for a publication that the mesh may not
         number."""
+        self.cut: Callable[[], bool] = _whole
+        """Returns whether some broker is lost to this one, or was lately."""
 
     def __bool__(self) -> bool:
         return bool(self._batch) or self._outside

@@ -12,6 +12,8 @@ from saps.routing.batch import Origin
 RECENT = 4096
 """Most publications that a session remembers of those that are over. So copies that another broker kept for the session
 are not delivered twice."""
+RECENT_IN_CUT = 1 << 15
+"""The same while other brokers are lost, and soon after: one of them may have gone on with the session for long."""
 TOGETHER = 256
 """Number of origins in a row that are grouped. Across these their order is kept: a session forgets the oldest first."""
 
@@ -51,7 +53,7 @@ def _unpack(packed: bytes) -> list[Origin]:
 
 
 class Recent:
-    """The last publications, oldest first: `RECENT`, and fewer than `TOGETHER` more."""
+    """The last publications, oldest first."""
 
     __slots__ = ("_loose", "_packed")
 
@@ -69,11 +71,11 @@ class Recent:
             yield from _unpack(packed)
         yield from self._loose
 
-    def extend(self, origins: Iterable[Origin]) -> None:
-        """Add publications, and forget the oldest."""
+    def extend(self, origins: Iterable[Origin], most: int = RECENT) -> None:
+        """Add publications, and forget the oldest: `most` stay, and fewer than `TOGETHER` more."""
         loose = self._loose
         loose.extend(origins)
         while len(loose) >= TOGETHER:
             self._packed.append(_pack(loose[:TOGETHER]))
             del loose[:TOGETHER]
-        del self._packed[: max(0, len(self._packed) - RECENT // TOGETHER)]
+        del self._packed[: max(0, len(self._packed) - most // TOGETHER)]

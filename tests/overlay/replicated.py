@@ -132,6 +132,7 @@ class Replicated(Roams):
         journal = frontend.storage.journal = Journal()
         journal.disk, journal.incarnation = tables is not None, (broker.ref.name, broker.ref.incarnation)
         journal.place = node.rendezvous.publishers.take_place
+        journal.cut = lambda: node.delivery.cut
         node.delivery.on_numbered.append(journal.numbered)
         journal.begin_after(broker.ref.incarnation << 40)
         commits = Commits(journal, disk)
@@ -155,7 +156,7 @@ class Replicated(Roams):
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
         # One crash after the other holds up claims.
-        node.sessions._waiting.timeouts.seconds = 20.0
+        node.sessions.waiting.timeouts.seconds = 20.0
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take

@@ -120,7 +120,7 @@ class DurableSession(Session):
 
     @property
     def over(self) -> dict[Origin, None]:
-        """The last `RECENT` publications that the client has, or will never get; oldest first."""
+        """The last publications that the client has, or will never get; oldest first."""
         return self._copies.over
 
     @property
@@ -152,7 +152,7 @@ class DurableSession(Session):
     def remember(self, had: Iterable[Origin]) -> None:
         """Add publications that the session had elsewhere to `over`, as older ones than those here."""
         known = self.had
-        self._copies.elsewhere.extend(each for each in had if each not in known)
+        self._copies.remember(each for each in had if each not in known)
         if self.stored:
             self._keep_had()
 
@@ -255,7 +255,7 @@ class DurableSession(Session):
             self.will = LastWill(saved.will, saved.will_delay, due)
         if not saved.expiry:
             return
-        self._copies.elsewhere.extend(saved.had)
+        self._copies.remember(saved.had)
         self._open_books()
         for subscription in saved.subscriptions:
             self.resubscribe(subscription)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from saps.frontend.mqtt.session.window import Copy
 from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.past import RECENT, TOGETHER, Recent
+from saps.storage.past import RECENT, RECENT_IN_CUT, TOGETHER, Recent
 
 
 class Entry(NamedTuple):
@@ -37,9 +37,17 @@ class Copies:
         """The session's publications in a repaired file."""
 
     @property
+    def _most(self) -> int:
+        return RECENT_IN_CUT if self.journal.cut() else RECENT
+
+    @property
     def over(self) -> dict[Origin, None]:
-        """The last `RECENT` publications of `elsewhere` and `here`, oldest first."""
-        return dict.fromkeys([*self.elsewhere, *self.here, *self._settled()][-RECENT:])
+        """The last publications of `elsewhere` and `here`, oldest first: `RECENT`, more in a cut."""
+        return dict.fromkeys([*self.elsewhere, *self.here, *self._settled()][-self._most :])
+
+    def remember(self, had: Iterable[Origin]) -> None:
+        """Add publications to `elsewhere`."""
+        self.elsewhere.extend(had, self._most)
 
     def _settled(self) -> list[Origin]:
         incarnation = self.journal.incarnation
@@ -78,9 +86,9 @@ class Copies:
         settling = self.settling
         settling.append(entry.stored)
         if len(settling) >= TOGETHER:
-            self.here.extend(self._settled())
+            self.here.extend(self._settled(), most := self._most)
             settling.clear()
-            if len(self.here) >= RECENT:
+            if len(self.here) >= most:
                 self.elsewhere = Recent()
         self.journal.drop(Table.COPIES, entry.serial, once=True)
         self.journal.release(entry.stored)

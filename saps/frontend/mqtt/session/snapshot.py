@@ -93,8 +93,9 @@ def packed(
     """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
     `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first = Part(None, [], [], incoming, grouped(had), None if pending is None else grouped(pending))
-    return [_encode(part) for part in (first, *parts)]
+    first, *more = [*_batches(grouped(had), _size_of_group)] or [[]]
+    head = Part(None, [], [], incoming, first, None if pending is None else grouped(pending))
+    return [_encode(part) for part in (head, *(Part(had=groups) for groups in more), *parts)]
 
 
 def had_of(parts: Iterable[Part]) -> list[Origin]:
@@ -229,6 +230,11 @@ def ordered(copies: list[Copy]) -> list[Copy]:
 
 def _size(item: Item) -> int:
     return 64 if item.message is None else 64 + len(item.message.payload) + len(item.message.topic)
+
+
+def _size_of_group(group: tuple[str, int, list[int]]) -> int:
+    name, _, seqs = group
+    return 16 + len(name) + 5 * len(seqs)
 
 
 def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:

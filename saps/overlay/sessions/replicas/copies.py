@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from saps.messages import Subscription
 from saps.overlay.frames.base import ProtocolError
-from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
+from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy
 from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.past import Grouped, Recent, origins_of
+from saps.storage.past import RECENT, RECENT_IN_CUT, Recent, origins_of
 from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
 
 MOST_SESSIONS = 1 << 20
@@ -28,7 +28,7 @@ class _Memory:
     def __init__(self) -> None:
         self.came: float | None = None
         """When the last `SessionCopy` came, in seconds of the port's clock; None: from this broker's file."""
-        self.before: Grouped = []
+        self.before = Recent()
         """Those that it had before the copy began."""
         self.recent = Recent()
         """The last ones since then."""
@@ -38,7 +38,7 @@ class _Memory:
     @property
     def over(self) -> dict[Origin, None]:
         """All of them, the oldest first."""
-        return dict.fromkeys([*origins_of(self.before), *self.recent])
+        return dict.fromkeys([*self.before, *self.recent])
 
 
 class Copy:
@@ -80,20 +80,20 @@ class Copy:
         """Whether the copy was in this broker's file when it started."""
         return not self.stream
 
-    def take(self, frame: Append, now: float) -> None:
-        """Apply the next frame of the log; `now` is the time in seconds of the port's clock. Raises `ProtocolError` if
-        the owner has more than `MOST_SESSIONS`."""
+    def take(self, frame: Append, now: float, cut: bool = False) -> None:
+        """Apply the next frame of the log; `now` is the time in seconds of the port's clock, `cut`: whether some broker
+        is lost. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`."""
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
-        self.apply(frame.changes)
+        self.apply(frame.changes, RECENT_IN_CUT if cut else RECENT)
         for session in frame.changes.sessions:
             self._memory(session.number).came = now
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
-    def apply(self, changes: Changes) -> None:
-        """Apply these changes: additions first, then removals."""
+    def apply(self, changes: Changes, most: int = RECENT) -> None:
+        """Apply these changes: additions first, then removals. Of what clients have had, the last `most` are kept."""
         for session in changes.sessions:
             self.sessions[session.number] = session
         for each in changes.subscriptions:
@@ -110,8 +110,10 @@ class Copy:
         for number, packet_id, reached in changes.incoming:
             self.incoming[number, packet_id] = reached
         for number, had in changes.had:
-            self._memory(number).before = had
-        self._remove(changes)
+            memory = self._memory(number)
+            memory.before = Recent()
+            memory.before.extend(origins_of(had), RECENT_IN_CUT)
+        self._remove(changes, most)
 
     def came(self, number: int, wall: float, now: float) -> float:
         """Return when the copy of a session came, in seconds of the port's clock. `wall` and `now` are the time of day
@@ -137,25 +139,9 @@ class Copy:
         self.apply(timed)
         return timed
 
-    def everything(self) -> Changes:
-        """Return the whole copy as changes to an empty one."""
-        subscriptions = [
-            SubscriptionCopy(
-                number, each.filter, each.qos, each.no_local, each.retain_as_published, each.retain_handling,
-                each.identifier,
-            )
-            for number, found in self.subscriptions.items() for each in found.values()
-        ]  # fmt: skip
-        return Changes(
-            [*self.sessions.values()], subscriptions, [*self.messages.values()], [*self.copies.values()],
-            [(serial, *release) for serial, release in self.releases.items()],
-            [(*key, reached) for key, reached in self.incoming.items()],
-            had=[(number, memory.before) for number, memory in self._memories.items() if memory.before],
-        )  # fmt: skip
-
-    def _remove(self, changes: Changes) -> None:
+    def _remove(self, changes: Changes, most: int) -> None:
         for number, origins in self.over(changes).items():
-            self.remember(number, origins)
+            self.remember(number, origins, most)
         for number in changes.no_sessions:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
@@ -185,9 +171,9 @@ class Copy:
                 found.setdefault(copy.session, []).append(self._origin(message))
         return found
 
-    def remember(self, number: int, origins: Iterable[Origin]) -> None:
-        """Add publications that a session's client has, or will never get."""
-        self._memory(number).recent.extend(origins)
+    def remember(self, number: int, origins: Iterable[Origin], most: int) -> None:
+        """Add publications that a session's client has, or will never get, and keep the last `most`."""
+        self._memory(number).recent.extend(origins, most)
 
     def _memory(self, number: int) -> _Memory:
         memory = self._memories.get(number)

@@ -155,7 +155,7 @@ class Replicas:
             now = self._wall()
             frame.changes.shift(now - frame.wall, now)
             self.shelf.take(copy, frame.changes)
-            copy.take(frame, self._port.now)
+            copy.take(frame, self._port.now, self._publications.cut)
             copy.upto = self._port.now - LATE
             self.shelf.note(copy, now - LATE)
         if frame.seq <= copy.seq:

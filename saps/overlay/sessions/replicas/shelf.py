@@ -16,7 +16,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
-from saps.storage.past import Grouped, grouped, origins_of
+from saps.storage.past import RECENT_IN_CUT, Grouped, grouped, origins_of
 
 INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
@@ -107,7 +107,7 @@ class Shelf:
         if self.journal is not None:
             owner = _owner(copy)
             had = (name for _, name in self._had.pop(owner, ()))
-            for name in ("log", *had, *(name for name, _ in _added(copy.everything()))):
+            for name in ("log", *had, *_names(copy)):
                 self.journal.drop(Table.HELD, (owner, name))
 
 
@@ -137,6 +137,16 @@ def _added(changes: Changes) -> Iterator[Row]:
         yield f"h{had[0]}", had
 
 
+def _names(copy: Copy) -> Iterator[str]:
+    for number in copy.sessions:
+        yield from (f"s{number}", f"h{number}")
+    for number, subscriptions in copy.subscriptions.items():
+        yield from (f"f{number} {topic_filter}" for topic_filter in subscriptions)
+    for letter, rows in (("m", copy.messages), ("c", copy.copies), ("r", copy.releases)):
+        yield from (f"{letter}{number}" for number in rows)
+    yield from (f"i{number} {packet_id}" for number, packet_id in copy.incoming)
+
+
 def _removed(copy: Copy, changes: Changes) -> Iterator[str]:
     for number in changes.no_sessions:
         yield from (f"s{number}", f"h{number}")
@@ -162,7 +172,7 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
 
     for name in sorted((name for name in rows if name.startswith("d")), key=lambda name: int(name[1:])):
         for number, had in _decode(rows[name], type=list[tuple[int, Grouped]]):
-            copy.remember(number, origins_of(had))
+            copy.remember(number, origins_of(had), RECENT_IN_CUT)
     copy.apply(
         Changes(
             of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
