@@ -323,8 +323,11 @@ class OverlayNode:
         return self.joined and not self.leaving.correspondents
 
     def _settled(self) -> bool:
-        """Return whether no publication of this broker is under way, and no session is moving to another broker."""
-        return self.delivery.settled and self.retained.settled and not self.sessions.migrations.source.leaving
+        """Return whether no publication of this broker is under way, no session is moving to another broker or being
+        adopted here, and no heir may still ask for what a broker that has just died had missed."""
+        moving = self.sessions.migrations.source.leaving or self.replicas.adoptions
+        awaited = self.delivery.catch_up.heirs.awaited
+        return self.delivery.settled and self.retained.settled and not (moving or awaited)
 
     def _owed(self) -> bool:
         """Return whether a session here continues elsewhere when this broker has left."""

@@ -1,6 +1,6 @@
 """An orderly leave: nothing acknowledged is lost, and no broker sends to this one any more when it ends.
 
-1. Own publications arrive.
+1. Own publications arrive, also at the heirs of brokers that have just died.
 2. Filters and publisher keys are withdrawn. Filters stay if sessions go on elsewhere: publishers' brokers then keep
    publications for these sessions.
 3. The keys are removed from the ring.
@@ -35,9 +35,9 @@ class Leaving:
         withdraw: Withdraw,
         timeout: float,
     ) -> None:
-        """`settled` returns whether no own publication is under way, `owed` whether sessions here go on elsewhere.
-        `withdraw` gets that answer, withdraws what the mesh keeps of this broker, and calls its last argument when all
-        concerned brokers know. The leave ends after `timeout` seconds even without all answers."""
+        """`settled` returns whether nobody waits for anything that only this broker has, `owed` whether sessions here
+        go on elsewhere. `withdraw` gets that answer, withdraws what the mesh keeps of this broker, and calls its last
+        argument when all concerned brokers know. The leave ends after `timeout` seconds even without all answers."""
         self._port = port
         self._graph = graph
         self._settled = settled
@@ -95,7 +95,7 @@ class Leaving:
             self._gone()
 
     def _settle(self, limit: float) -> None:
-        """Withdraw filters and publisher keys once all own publications have arrived, at the latest at `limit`."""
+        """Withdraw filters and publisher keys once this broker is `settled`, at the latest at `limit`."""
         if not self._settled() and self._port.now < limit:
             self._port.after(SETTLE_EVERY, lambda: self._settle(limit))
         else:

@@ -159,7 +159,7 @@ class CatchUp:
             self.heirs.served(),
         )
         lost, served, absences = self.log.restore(found, epoch, self._port.now, boot)
-        self.heirs.restore_absences(absences)
+        self.heirs.absences = absences
         for each in served:
             self.heirs.restore_served(each)
         for fate in lost:

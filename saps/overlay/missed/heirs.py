@@ -33,6 +33,8 @@ KEPT = 30.0
 was heard, and after brokers that were cut off have caught up."""
 ROUNDS = 16
 """Most complete catch-ups of a broker that are remembered."""
+ADOPTED = 5.0
+"""Seconds from a broker's death by which its heir has asked for what it had missed, unless it had no sessions."""
 NOTHING_BUT_DOUBTS = 1 << 63
 """Above all sequence numbers: a filter that counts from here on counts for publications in doubt only."""
 UNNOTICED = 15.0
@@ -80,25 +82,34 @@ class Heirs:
         """When the log began, in seconds of the port's clock; 0 for a log of earlier incarnations."""
         self._served: dict[BrokerRef, list[tuple[float, Flight]]] = {}
         """By broker: when it was asked for its last complete catch-ups, and their answers."""
-        self._absences = Absences()
+        self.absences = Absences()
+        """When other brokers were lost, also to an earlier incarnation of this one."""
         self._lost: dict[BrokerRef, float] = {}
         """When each broker that is lost, and not back, was lost, in seconds of the port's clock."""
         self._left: dict[BrokerRef, _Left] = {}
         """What the brokers that are back had missed."""
         self._gone: dict[BrokerRef, float] = {}
         """Since when brokers that are lost are known not to come back, in seconds of the port's clock."""
+        self._asked: set[BrokerRef] = set()
+        """Owners for whose heirs this broker has been asked."""
         self._needed = -math.inf
         """When a broker that may come back, or was back, was last behind, in seconds of the port's clock."""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether an heir may still ask for what a broker has missed that was lost just now."""
+        recent = (
+            lag
+            for lag in self._lags.values()
+            if lag.state is State.LOST and lag.broker not in self._asked and self._port.now - lag.since < ADOPTED
+        )
+        return any(lag.doubts.seqs or (lag.baselines and self._log.messages) for lag in recent)
 
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
         may both report it; the first report counts."""
         if self._over.get(broker.name, (-1, 0.0))[0] < broker.incarnation:
             self._over[broker.name] = broker.incarnation, self._port.now
-
-    def restore_absences(self, absences: Absences) -> None:
-        """Take over what an earlier incarnation of this broker knew of the absences of others."""
-        self._absences = absences
 
     def restore(self, fate: Fate) -> None:
         """Record what an earlier incarnation of this broker knew of a lost broker."""
@@ -161,23 +172,24 @@ class Heirs:
     def clear(self) -> None:
         """Forget everything, as the log has ended."""
         self._over.clear()
-        self._absences.clear()
+        self.absences.clear()
         self._lost.clear()
         self._left.clear()
         self._served.clear()
         self._gone.clear()
+        self._asked.clear()
 
     def lost(self, broker: BrokerRef) -> None:
         """Record when a broker was lost."""
         self._lost.setdefault(broker, self._port.now)
-        self._absences.began(broker, self._port.now)
+        self.absences.began(broker, self._port.now)
 
     def returned(self, lag: Lag) -> None:
         """Record what a lost broker that is back has missed, before it is sent: the sessions that have moved away from
         it meanwhile have missed the same, and the brokers that have them now may be back later."""
         live = (seq for each in self._acknowledgements.unacknowledged(lag.broker) for seq in each.body.seqs)
         lag.flight.before = min([self._publishers.seq, *(seq - 1 for seq in live if seq not in lag.doubts.seqs)])
-        self._absences.ended(lag.broker, self._port.now)
+        self.absences.ended(lag.broker, self._port.now)
         if (lost := self._lost.pop(lag.broker, None)) is not None:
             doubts = Doubts()
             doubts.join(lag.doubts, [*lag.doubts.seqs])
@@ -285,7 +297,7 @@ class Heirs:
     def _lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
         """Return when a broker was lost here that was away as its sessions were adopted; None if it was not. Others may
         have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
-        for lost, back in self._absences.of(broker):
+        for lost, back in self.absences.of(broker):
             if lost <= adopted + NEAR:
                 return lost if back >= adopted - UNNOTICED else None
         return None
@@ -294,6 +306,7 @@ class Heirs:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames
         sent."""
         owner, me = inherit.owner, self._port.me.name
+        self._asked.add(owner)
         bodies = self.missed_by(owner, inherit.topic_filters) if owner.name != me else []
         frames = 0
         for origin, part in groupby(bodies, key=lambda body: self._log.incarnation_of(first_seq(body))):

@@ -106,6 +106,24 @@ def test_an_orderly_leave_costs_nothing(seed: int, disks: bool) -> None:
     assert {(name, qos): numbers(nomad.got[qos], name) for name, qos in owed} == owed
 
 
+def test_a_broker_that_leaves_waits_for_the_heirs_of_one_that_has_just_died() -> None:
+    """Only its log had what it had published since then."""
+    mesh = Replicated(1)
+    one, *others, speaker = mesh.build(5)
+    nomad = Nomad.at(one, mesh)
+    nomad.lose()
+    mesh.tell(speaker, 0, 1)
+    mesh.run(1)
+    mesh.crash(one.name)
+    mesh.run(0.1)
+    mesh.tell(speaker, 2, 1)
+    mesh.run_until(lambda: bool(speaker.node.delivery.catch_up.lags), 5)
+    mesh.leave(speaker)
+    mesh.run(5)
+    assert nomad.arrive(mesh.rng.choice(others))
+    nomad.until(lambda: numbers(nomad.got[1], speaker.name) == [0, 2])
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 29])
 @pytest.mark.parametrize("end", ["killed", "cut off", "left"])
 def test_what_is_published_first_to_a_topic_before_the_adoption_reaches_the_heir(seed: int, end: str) -> None:

@@ -61,6 +61,19 @@ def test_orderly_restarts_in_storms_cost_nothing(seed: int, disks: bool) -> None
     Storm(seed, disks, RESTARTS, 4).carry_out()
 
 
+@marks.expect("bequeathed by a broker that has gone since")
+def test_what_a_broker_has_told_an_heir_counts_when_it_has_left() -> None:
+    """The heir asked again, as it could not reach all, and forgot what it had been told before."""
+    Storm(7011, False, RESTARTS).carry_out()
+
+
+@pytest.mark.parametrize("seed", [5202, 7000])
+def test_an_heir_that_leaves_adopts_before(seed: int) -> None:
+    """It left, the next one adopted, and nobody had what the first had published meanwhile. 7000: the heir is cut off
+    from brokers that it takes to be there."""
+    Storm(seed, False, RESTARTS).carry_out()
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("disks", [False, True], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("seed", range(1000, 1100))

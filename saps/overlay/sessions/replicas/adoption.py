@@ -86,8 +86,9 @@ class Adoption:
         self._filters: dict[str, None] = {}
         self._unsubscribed = 0
         self._rounds = 0
-        self._come: dict[str, list[tuple[BrokerRef, Publish]]] = {}
-        """Missed publications of the present round, by the broker that sent them, each with its publisher's broker."""
+        self._come: dict[BrokerRef, tuple[int, list[tuple[BrokerRef, Publish]]]] = {}
+        """By broker: the last round in which it has sent missed publications, and these, each with its publisher's
+        broker."""
         self._over = False
         self.answered: set[str] = set()
         """Names of the brokers that have sent all that the owner had missed from them."""
@@ -154,14 +155,18 @@ class Adoption:
 
     def _inherit(self) -> None:
         self._rounds += 1
-        self._come.clear()
         body = Inherit(self.owner, self._port.me, self._serial, self._rounds, list(self._filters))
         self._calls.call(ALL_BROKERS, body, self._told, ATTEMPTS)
 
     def bequeathed(self, sender: BrokerRef, frame: Bequest) -> None:
-        """Take a missed publication of the present round from a broker."""
-        if frame.turn == self._rounds and not self._over:
-            self._come.setdefault(sender.name, []).append((frame.origin or sender, frame.body))
+        """Take a missed publication from a broker. It may leave, or die, before a round is complete."""
+        if self._over:
+            return
+        turn, come = self._come.get(sender, (0, []))
+        if frame.turn > turn:
+            turn, come = self._come[sender] = frame.turn, []
+        if frame.turn == turn:
+            come.append((frame.origin or sender, frame.body))
 
     def _told(self, outcome: Outcome) -> None:
         expected = {each.broker: each.frames for each in outcome.results if isinstance(each, Bequeathed)}
@@ -169,20 +174,23 @@ class Adoption:
 
     def _collect(self, expected: dict[str, int], complete: bool, limit: float) -> None:
         """Wait for the announced frames until `limit`; begin another round if some are missing."""
-        missing = any(len(self._come.get(name, ())) < count for name, count in expected.items())
+        come = {each.name: len(frames) for each, (turn, frames) in self._come.items() if turn == self._rounds}
+        missing = any(come.get(name, 0) < count for name, count in expected.items())
         if missing and self._port.now < limit:
             self._port.after(0.02, partial(self._collect, expected, complete, limit))
         elif (missing or not complete) and self._rounds < ROUNDS:
             self._inherit()
         else:
-            self.answered = {name for name, count in expected.items() if len(self._come.get(name, ())) >= count}
+            self.answered = {name for name, count in expected.items() if come.get(name, 0) >= count}
+            if any(turn < self._rounds for turn, _ in self._come.values()):
+                hit("bequeathed by a broker that has gone since")
             self._make_up()
 
     def _make_up(self) -> None:
         """Give the sessions what the owner has missed, and wait for the publications that are under way."""
         host = self._sessions.host
         assert host is not None
-        come = (batch_of(body, sender) for frames in self._come.values() for sender, body in frames)
+        come = (batch_of(body, sender) for _, frames in self._come.values() for sender, body in frames)
         host.make_up(self.clients, come, again=True, late=False)
         limit = self._port.now + self._sessions.timeout
         waiting, filters = self._publications.waiting, list(self._filters)
