@@ -21,6 +21,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.chaos import database
 from benchmarks.chaos.account import Incident, Recorder
 from benchmarks.chaos.cable import Cable
 from benchmarks.chaos.disk.disks import possible
@@ -51,11 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.lab and why:
         print(f"chaos: {why}", file=sys.stderr)
         return 2
-    lab, disks = not chosen.loopback and why is None, possible()
-    kinds = available(lab, disks, lab and chosen.spark, full=chosen.sync == "full")
+    lab, disks = not (chosen.loopback or chosen.postgresql) and why is None, possible() and not chosen.postgresql
+    full, stored = chosen.sync == "full", chosen.postgresql
+    kinds = available(lab, disks, lab and chosen.spark, full=full, database=stored)
     if chosen.kinds:
         kinds = [kind for kind in kinds if kind in chosen.kinds]
-    disks = disks and (chosen.sync == "full" or not VOLUMES.isdisjoint(kinds))
+    disks = disks and (full or not VOLUMES.isdisjoint(kinds))
     if not kinds:
         print("chaos: none of these faults can be brought about here", file=sys.stderr)
         return 2
@@ -101,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--loopback", action="store_true", help="no lab, even if there can be one")
     place.add_argument("--lab", action="store_true", help="refuse to run if there can be no lab")
+    place.add_argument(
+        "--postgresql",
+        action="store_true" if database.possible() else _Missing,
+        help="on loopback, and the brokers store in a PostgreSQL server",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--overlap", action="store_true", help="random subsets of the faults at a time, after Jepsen")
     parser.add_argument("--sync", choices=("off", "normal", "full"), default="off", help="storage.sync (%(default)s)")
@@ -119,7 +126,8 @@ class _Missing(argparse.Action):
         super().__init__(option_strings, dest, nargs=0, default=False, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.error("the Spark job needs Java and pip install saps[spark]")
+        needed = {"spark": "Java and pip install saps[spark]", "postgresql": "PostgreSQL and saps[postgresql]"}
+        parser.error(f"--{self.dest} needs {needed[self.dest]}")
 
 
 def traffic(chosen: argparse.Namespace) -> Traffic:
@@ -135,6 +143,7 @@ def _repeatable(chosen: argparse.Namespace) -> list[str]:
     words += ["--roamers", str(chosen.roamers)] if chosen.roamers != 1 else []
     words += ["--overlap"] * chosen.overlap + (["--sync", chosen.sync] if chosen.sync != "off" else [])
     words += ["--spark"] * chosen.spark + ["--loopback"] * chosen.loopback
+    words += ["--postgresql"] * chosen.postgresql
     return words + (["--kinds", *chosen.kinds] if chosen.kinds else [])
 
 
@@ -149,7 +158,8 @@ def _carry_out(chosen: argparse.Namespace, lab: bool, disks: bool, kinds: list[K
             ground = in_lab(built, folder, sync, disks=disks, openflow=openflow, job=chosen.spark)
             cable, switches = Cable(built), [switch.name for switch in built.topology.switches]
         else:
-            ground = on_loopback(chosen.brokers, folder, random.Random(chosen.seed), sync, disks=disks)
+            rng, stored = random.Random(chosen.seed), chosen.postgresql
+            ground = on_loopback(chosen.brokers, folder, rng, sync, disks=disks, database=stored)
             cable, switches = None, []
         for site in ground.sites.values():
             site.own_clock = not CLOCKS.isdisjoint(kinds)

@@ -51,7 +51,8 @@ class Reach(NamedTuple):
 def reach_of(step: Step, brokers: Iterable[str], sides: tuple[frozenset[str], frozenset[str]]) -> Reach:
     """Whom a fault touches among these brokers, in two clusters. A short pause, a slow link, a clock that jumps, and
     whatever befalls the programs of OpenFlow multicast touch nobody: everything has to arrive, later. Nor does a slow
-    disk, a broker without descriptors for new connections, or one that joins and leaves without devices of its own."""
+    disk, a database that is away for a while, a broker without descriptors for new connections, or one that joins and
+    leaves without devices of its own."""
     match step.kind:
         case Kind.RING:
             return Reach(sides=(frozenset(brokers), frozenset(brokers)), kept=True)
@@ -63,7 +64,7 @@ def reach_of(step: Step, brokers: Iterable[str], sides: tuple[frozenset[str], fr
             return Reach(frozenset(brokers), kept=True)
         case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
             return Reach()
-        case Kind.STROBE | Kind.SYNC | Kind.DESCRIPTORS | Kind.GUEST:
+        case Kind.STROBE | Kind.SYNC | Kind.DATABASE | Kind.DESCRIPTORS | Kind.GUEST:
             return Reach()
     return Reach(frozenset({step.broker}))
 

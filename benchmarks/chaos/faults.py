@@ -28,11 +28,13 @@ CALLERS = 5
 """Clients that connect while a broker has no descriptors for them."""
 
 
-def available(lab: bool, disks: bool, job: bool = False, *, full: bool = False) -> list[Kind]:
+def available(lab: bool, disks: bool, job: bool = False, *, full: bool = False, database: bool = False) -> list[Kind]:
     """What can be done in a lab, and where there are `disks` of one's own, or is not; whether there is the Spark job;
-    and whether what is acknowledged has been synced in full: nothing is promised at a loss of power else."""
+    whether the brokers store in a `database`, which needs none of what happens to files; and whether what is
+    acknowledged has been synced in full: nothing is promised at a loss of power else."""
     left_out: set[Kind] = set() if lab else {*BETWEEN, *OPENFLOW}
-    left_out |= set() if disks else VOLUMES
+    left_out |= set() if disks and not database else VOLUMES
+    left_out |= {Kind.DAMAGE} if database else {Kind.DATABASE}
     left_out |= set() if full else {Kind.POWER}
     left_out |= set() if job else {Kind.SPARK}
     left_out |= set() if library() else CLOCKS
@@ -72,6 +74,7 @@ class Faults:
             Kind.POWER: self._cut_power,
             Kind.BROKEN: self._break_disk,
             Kind.SYNC: self._slow_disk,
+            Kind.DATABASE: self._restart_database,
             Kind.STROBE: self._strobe,
             Kind.DESCRIPTORS: self._exhaust,
             Kind.GUEST: self._invite,
@@ -93,14 +96,14 @@ class Faults:
     async def _wipe(self, step: Step) -> None:
         site = self._ground.sites[step.broker]
         await site.end(signal.SIGKILL)
-        site.wipe()
+        await self._ground.wipe(site)
         await asyncio.sleep(step.seconds)
         await site.start()
 
     async def _replace(self, step: Step) -> None:
         site = self._ground.sites[step.broker]
         await site.end(signal.SIGKILL)
-        site.wipe()
+        await self._ground.wipe(site)
         site.succeed()
         await asyncio.sleep(step.seconds)
         await site.start()
@@ -158,6 +161,10 @@ class Faults:
             await asyncio.sleep(step.seconds)
         finally:
             await disks.mend(folder)
+
+    async def _restart_database(self, step: Step) -> None:
+        assert self._ground.database is not None
+        await self._ground.database.restart(step.seconds)
 
     async def _strobe(self, step: Step) -> None:
         clock = self._ground.sites[step.broker].clock

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.chaos.clocks import WallClock
+from benchmarks.chaos.database import Database
 from benchmarks.chaos.devices import Streams
 from benchmarks.chaos.disk.disks import Disks
 from benchmarks.chaos.openflow import WAYS, OpenFlow
@@ -183,16 +184,24 @@ class Ground:
     it."""
 
     def __init__(
-        self, sites: Sequence[Site], settings: Mapping[str, str], disks: bool, openflow: OpenFlow | None = None
+        self,
+        sites: Sequence[Site],
+        settings: Mapping[str, str],
+        disks: bool,
+        openflow: OpenFlow | None = None,
+        database: Database | None = None,
     ) -> None:
         """`disks`: each storage file gets a file system of its own (`disks.possible`). `openflow`: has some topics
-        travel along trees."""
+        travel along trees. `database`: has the brokers' sessions; what others have missed stays beside the files."""
         self.sites = {site.name: site for site in sites}
         self.openflow = openflow
+        self.database = database
         self.logs: Path | None = None
         self.disks = Disks([site.folder for site in sites]) if disks else None
         for number, site in enumerate(sites):
             site.settings = {"storage.sync": "off", "limits.maximum_queued": "100000", **settings}
+            if database is not None:
+                site.settings["storage.url"] = database.url
             if openflow is not None:
                 site.way = WAYS[number % len(WAYS)]
                 site.settings |= openflow.settings(site.name)
@@ -205,6 +214,12 @@ class Ground:
             site.log = folder / f"{site.name}.log"
             site.log.unlink(missing_ok=True)
             site.settings["log_level"] = "debug"
+
+    async def wipe(self, site: Site) -> None:
+        """The disk of a site is gone, and all that the database has of its broker. Its process has ended."""
+        site.wipe()
+        if self.database is not None:
+            await self.database.wipe(site.broker_name)
 
     @property
     def last_words(self) -> list[tuple[str, str]]:
@@ -225,6 +240,8 @@ class Ground:
                 site.clock.set(0)
             if self.disks is not None:
                 await self.disks.mount()
+            if self.database is not None:
+                await self.database.start()
             if self.openflow is not None:
                 await self.openflow.start()
             started: list[str] = []
@@ -249,20 +266,30 @@ class Ground:
             await asyncio.gather(*(process.stop() for process in processes))
         finally:
             await asyncio.gather(*(process.stop(0) for process in processes))
+            if self.database is not None:
+                await self.database.stop()
             if self.disks is not None:
                 await self.disks.unmount()
 
 
 def on_loopback(
-    brokers: int, folder: Path, rng: random.Random, settings: Mapping[str, str], *, disks: bool = False
+    brokers: int,
+    folder: Path,
+    rng: random.Random,
+    settings: Mapping[str, str],
+    *,
+    disks: bool = False,
+    database: bool = False,
 ) -> Ground:
-    """Brokers b0, b1, ... of this machine, in two clusters. Raises `RuntimeError` if there are too few ports."""
+    """Brokers b0, b1, ... of this machine, in two clusters. `database`: they store in a PostgreSQL server. Raises
+    `RuntimeError` if there are too few ports."""
     ports = free_ports(2 * brokers, rng)
     pairs = list(zip(ports[::2], ports[1::2], strict=True))
     return Ground(
         [LoopbackSite(f"b{n}", CLUSTERS[n % 2], pair, folder / f"b{n}") for n, pair in enumerate(pairs)],
         settings,
         disks,
+        database=Database() if database else None,
     )
 
 

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     POWER = "power"
     BROKEN = "broken disk"
     SYNC = "slow disk"
+    DATABASE = "database"
     STROBE = "strobe"
     DESCRIPTORS = "descriptors"
     GUEST = "guest"
@@ -62,6 +63,7 @@ WHAT = {
     Kind.POWER: "the same of one broker (0 to 4 s)",
     Kind.BROKEN: "writes and syncs of the disk of a broker's `storage.file` end with EIO (1 to 3 s)",
     Kind.SYNC: "each sync of that disk takes 0.05 to 0.4 s (2 to 5 s)",
+    Kind.DATABASE: "`kill -9` of the PostgreSQL server of all brokers; it is started again after 0 to 4 s",
     Kind.STROBE: "the clock of a broker jumps to and fro each second (4 to 8 s)",
     Kind.DESCRIPTORS: "a broker gets no more descriptors, while clients and brokers connect (2 to 4 s)",
     Kind.GUEST: "a broker joins, stays for 1 to 4 s, and leaves in order or by `kill -9`",
@@ -94,6 +96,7 @@ LENGTH = {
     Kind.POWER: (0.0, 4.0),
     Kind.BROKEN: (1.0, 3.0),
     Kind.SYNC: (2.0, 5.0),
+    Kind.DATABASE: (0.0, 4.0),
     Kind.STROBE: (4.0, 8.0),
     Kind.DESCRIPTORS: (2.0, 4.0),
     Kind.GUEST: (1.0, 4.0),
@@ -139,6 +142,8 @@ DISKS = frozenset({Kind.WIPE, Kind.GONE, Kind.DAMAGE})
 """What takes the disk's content away, or some of it."""
 VOLUMES = frozenset({Kind.DISK, Kind.POWER, Kind.BROKEN, Kind.SYNC})
 """What needs disks of one's own."""
+FOR_ALL = frozenset({Kind.BLACKOUT, Kind.DATABASE})
+"""What befalls all brokers at once."""
 CLOCKS = frozenset({Kind.CLOCK, Kind.REBOOT, Kind.STROBE})
 """What needs a clock that can be set for one process."""
 MOST = 4
@@ -209,9 +214,9 @@ def phases(
 ) -> Iterator[list[Step]]:
     """At least `faults` steps in phases: a random subset at a time (after Jepsen), a quarter of the time none.
 
-    Those of a phase have victims of their own. No two of them happen to the network between the clusters, none beside a
-    blackout, and nothing that takes a broker away beside a wiped or damaged disk: three brokers have each session, and
-    two disks that go at once are more than is promised."""
+    Those of a phase have victims of their own. No two of them happen to the network between the clusters, none beside
+    what befalls all brokers, and nothing that takes a broker away beside a wiped or damaged disk: three brokers have
+    each session, and two disks that go at once are more than is promised."""
     rng = random.Random(seed)
     chosen, version, done = sorted(kinds), VERSIONS[-1], 0
     while done < faults:
@@ -234,7 +239,9 @@ def phases(
 def _beside(kind: Kind, others: Sequence[Kind]) -> bool:
     """May it happen together with these?"""
     both = {kind, *others}
-    if Kind.BLACKOUT in both or (not both.isdisjoint(DISKS) and sum(each in ENDS for each in (kind, *others)) > 1):
+    if not both.isdisjoint(FOR_ALL) or (
+        not both.isdisjoint(DISKS) and sum(each in ENDS for each in (kind, *others)) > 1
+    ):
         return not others
     return not (kind in BETWEEN and BETWEEN.intersection(others))
 
@@ -242,7 +249,7 @@ def _beside(kind: Kind, others: Sequence[Kind]) -> bool:
 def _victim(rng: random.Random, kind: Kind, brokers: Sequence[str], switches: Sequence[str]) -> str:
     if kind is Kind.SWITCH:
         return rng.choice(switches)
-    return "" if kind in BETWEEN | OPENFLOW | {Kind.BLACKOUT} else rng.choice(brokers)
+    return "" if kind in BETWEEN | OPENFLOW | FOR_ALL else rng.choice(brokers)
 
 
 def _share(rng: random.Random, kind: Kind) -> float:

@@ -14,7 +14,20 @@ from benchmarks.chaos.__main__ import main
 from benchmarks.chaos.account import FLIGHT, ROAMING, Reach, Recorder, Stream, reach_of
 from benchmarks.chaos.cable import lottery
 from benchmarks.chaos.report import quantile
-from benchmarks.chaos.schedule import BETWEEN, CLOCKS, DISKS, ENDS, MOST, OPENFLOW, VERSIONS, Kind, Step, phases, steps
+from benchmarks.chaos.schedule import (
+    BETWEEN,
+    CLOCKS,
+    DISKS,
+    ENDS,
+    FOR_ALL,
+    MOST,
+    OPENFLOW,
+    VERSIONS,
+    Kind,
+    Step,
+    phases,
+    steps,
+)
 
 NOBODY = Step(kind=Kind.KILL)
 EAST, WEST = frozenset({"a"}), frozenset({"b"})
@@ -24,7 +37,7 @@ REACHES = (
     *(Reach(sides=(EAST, WEST), kept=kept) for kept in (False, True)),
 )
 SWITCHES = ["s1", "s2"]
-NO_VICTIM = BETWEEN | OPENFLOW | {Kind.BLACKOUT}
+NO_VICTIM = BETWEEN | OPENFLOW | FOR_ALL
 
 
 @given(data=st.data())
@@ -158,7 +171,7 @@ def test_faults_of_a_phase_have_victims_of_their_own_and_leave_what_is_promised(
         victims = [step.broker for step in phase if step.broker in names]
         assert len(set(victims)) == len(victims)
         assert len(BETWEEN.intersection(kinds)) <= 1
-        assert Kind.BLACKOUT not in kinds or len(kinds) == 1
+        assert FOR_ALL.isdisjoint(kinds) or len(kinds) == 1
         assert DISKS.isdisjoint(kinds) or sum(kind in ENDS for kind in kinds) == 1
 
 
