@@ -185,7 +185,7 @@ def standing_still(seed: int, disks: bool, rounds: int, patience: float) -> None
     trial = Ordeal(seed, disks, 8, clusters=2)
     mesh, rng, nomad = trial.mesh, trial.rng, trial.nomad
     for number, broker in enumerate(mesh.alive()):
-        broker.node.sessions.waiting.timeouts.seconds = patience
+        broker.node.sessions._waiting.timeouts.seconds = patience
         other = Nomad(mesh, f"x{number}")
         other.arrive(broker)
         other.subscribe("t/#")

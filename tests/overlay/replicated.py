@@ -156,7 +156,7 @@ class Replicated(Roams):
         restore(frontend, journal, found, with_wills=False)
         node.sessions.restored(list(frontend.sessions))
         # One crash after the other holds up claims.
-        node.sessions.waiting.timeouts.seconds = 20.0
+        node.sessions._waiting.timeouts.seconds = 20.0
 
     def _gate(self, broker: SimBroker, gates: list[HeldFrames]) -> None:
         take = broker.node.take

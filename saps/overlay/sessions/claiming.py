@@ -44,8 +44,8 @@ class CopiesHere(Protocol):
 class Claiming:
     """A claim that is under way.
 
-    `keep` says whether the session itself is wanted; `done` gets the outcome. `rounds` counts the repetitions with a
-    later stamp, `since` is the time when it began, and `over` says that `done` has been called."""
+    `keep` says whether the session itself is wanted; `done` gets the outcome, and is None afterwards. `rounds` counts
+    the repetitions with a later stamp, `since` is the time when it began."""
 
     __slots__ = (
         "asked",
@@ -58,8 +58,8 @@ class Claiming:
         "keep",
         "later",
         "offered",
-        "over",
         "rounds",
+        "silent",
         "since",
         "user",
         "waited",
@@ -69,7 +69,7 @@ class Claiming:
         self.client = client
         self.user = user
         self.keep = keep
-        self.done = done
+        self.done: Done | None = done
         self.rounds = 0
         self.given: SessionLease | None = None
         """The lease of a leaving broker whose session this broker adopts; None if the client has connected."""
@@ -79,7 +79,6 @@ class Claiming:
         """The brokers that have reported an older session during the claim, in that order."""
         self.bereft = False
         """Whether the holders of the directory may lack leases (`SessionLeases.bereft`)."""
-        self.over = False
         self.branch = False
         """Whether the session is here and the claim only fetches its branch, which another broker has adopted."""
         self.inheriting = False
@@ -87,8 +86,15 @@ class Claiming:
         self.since = since
         self.later = 0
         """The greatest stamp of a claim of the same user that has asked for the session meanwhile."""
+        self.silent: list[BrokerRef] = []
+        """The brokers that may have the session and do not answer, though they seem to live."""
         self.waited = False
         """Whether a broker could not say yet if it has the session (`Yields.WAIT`)."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the claim has ended."""
+        return self.done is None
 
     def beside(self) -> list[SessionLease]:
         """Return leases of brokers that have reported an older session, and have not been asked for it."""
@@ -99,11 +105,10 @@ class ClaimTimeouts:
     """The limits of claims. A client whose session is not found by then is to try again for `AGAIN` seconds in all, as
     the brokers that have it may be out of reach for a moment, or starting."""
 
-    def __init__(self, port: Port, timeout: float, over: Callable[[Claiming, bool], None]) -> None:
-        """`over` is called with each claim that has taken `timeout` seconds, and whether its client is to try again."""
+    def __init__(self, port: Port, timeout: float, over: Callable[[Claiming], None]) -> None:
+        """`over` is called with each claim that has taken `timeout` seconds."""
         self._port = port
-        self._over = over
-        self.timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, self.end)
+        self.timeouts: SharedTimeout[Claiming] = SharedTimeout(port, timeout, over)
         self._tries: dict[str, tuple[float, float]] = {}
         """By client: when the first of its attempts began and the last one ended, in seconds of the port's clock."""
 
@@ -111,15 +116,15 @@ class ClaimTimeouts:
         """Let the time of a claim begin."""
         self.timeouts.add(claiming)
 
-    def end(self, claiming: Claiming) -> None:
-        """End a claim whose session is not found, or whose broker is silent, in time."""
+    def again(self, claiming: Claiming) -> bool:
+        """End an attempt of a client whose session is not found. Return whether it is to try again."""
         client, now = claiming.client, self._port.now
         first, last = self._tries.pop(client, (claiming.since, claiming.since))
         if claiming.since - last > AGAIN:
             first = claiming.since
-        again = now - first < AGAIN
-        if again:
-            if len(self._tries) >= REMEMBERED:
-                self._tries = {each: tries for each, tries in self._tries.items() if now - tries[1] <= AGAIN}
-            self._tries[client] = first, now
-        self._over(claiming, again)
+        if now - first >= AGAIN:
+            return False
+        if len(self._tries) >= REMEMBERED:
+            self._tries = {each: tries for each, tries in self._tries.items() if now - tries[1] <= AGAIN}
+        self._tries[client] = first, now
+        return True

@@ -72,8 +72,7 @@ class Sessions:
         self.directory = directory
         self._stamp = stamp
         self._alone = alone
-        self.waiting = ClaimTimeouts(port, timeout, self._give_up)
-        """The limits of the claims."""
+        self._waiting = ClaimTimeouts(port, timeout, self.give_up)
         self.host: SessionHost | None = None
         """The frontend's sessions at this broker. While it is None, no client is claimed."""
         self.migrations: Migrations
@@ -94,7 +93,7 @@ class Sessions:
     @property
     def timeout(self) -> float:
         """Seconds that a CONNECT waits for a silent broker."""
-        return self.waiting.timeouts.seconds
+        return self._waiting.timeouts.seconds
 
     # --- the frontend's side ----------------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class Sessions:
             return
         claiming = self.claimings[client] = Claiming(client, user, keep, arrived, self._port.now)
         self.leases[client] = self._stamp(0)
-        self.waiting.add(claiming)
+        self._waiting.add(claiming)
         self.notices.claim(client, claiming)
 
     def adopt(self, lease: SessionLease, user: str | None, arrived: Done) -> bool:
@@ -132,7 +131,7 @@ class Sessions:
         claiming = self.claimings[client] = Claiming(client, user, True, arrived, self._port.now)
         claiming.given = lease
         self.leases[client] = lease.stamp + 1
-        self.waiting.add(claiming)
+        self._waiting.add(claiming)
         self.notices.claim(client, claiming)
         return True
 
@@ -280,7 +279,7 @@ class Sessions:
         client, won = claiming.client, arrival in (Arrival.HERE, Arrival.MOVED)
         if won and claiming.given is None and claiming.later > self.leases.get(client, 0):
             arrival, won = Arrival.LATER, False
-        if claiming.over:
+        if claiming.done is None:
             return
         if won and self.claimings.get(client) is claiming:
             if arrival is Arrival.HERE and _hidden(claiming, self.copied, self.host) and self.await_heir(claiming):
@@ -288,17 +287,17 @@ class Sessions:
             if self.doubts.outdated(claiming):
                 claiming.inheriting = False
                 claiming.asked.clear()
-                self.waiting.add(claiming)
+                self._waiting.add(claiming)
                 self.notices.claim(client, claiming)
                 return
         if arrival is Arrival.HERE and self.migrations.offer(client):
             hit("session stays that was leaving")  # else the client would be served by what is about to go
             self.migrations.source.keep(client)
-        claiming.over = True
+        done, claiming.done = claiming.done, None
         adopted, claiming.inheriting = claiming.inheriting, False
         if self.claimings.get(client) is claiming:
             del self.claimings[client]
-        claiming.done(arrival)
+        done(arrival)
         if won:
             self.doubts.discard(client)
             for lease in claiming.beside():
@@ -408,24 +407,26 @@ class Sessions:
         claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits, self._port.now)
         claiming.branch = True
         self.leases[client] = self._stamp(stamp)
-        self.waiting.add(claiming)
+        self._waiting.add(claiming)
         self.notices.claim(client, claiming)
         return True
 
-    def _give_up(self, claiming: Claiming, again: bool) -> None:
-        """End a claim that has taken `timeout` seconds: the client is to try `again`, or is served without its former
-        session."""
+    def give_up(self, claiming: Claiming) -> None:
+        """End a claim that has taken `timeout` seconds, or for which brokers are silent: the client is to try again, or
+        is served without its former session."""
         client = claiming.client
-        if self.migrations.transfer(client) or claiming.inheriting:
+        if self.migrations.fetches(claiming) or claiming.inheriting:
             return
         connects = claiming.given is None and not claiming.branch
-        if connects and claiming.keep and again:
+        if connects and claiming.keep and self._waiting.again(claiming):
             hit("a client is to try again, as its session was not found")
             self.withdraw(client)
             self.finish(claiming, Arrival.BUSY)
             return
         if connects:
             logger.warning("the session of %r was not found in time; the client is served without it", client)
+        for broker in claiming.silent:
+            self.migrations.target.drop(broker, client, self.leases.get(client, 0), claiming.user)
         self.finish(claiming, Arrival.HERE)
         self.sync_one(client)  # the session elsewhere ends as soon as the holders report it
 

@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.frontend.mqtt.codec.reasons import Reason
+from saps.overlay.frames.calls import SessionLease
+from saps.overlay.frames.sessions import TakeOver
+from saps.overlay.sessions.claiming import Claiming
 from saps.overlay.sessions.directory import HOLDERS, PARTITIONS, partition_of
 from saps.overlay.timeouts import SharedTimeout
 from saps.simulator import Network, SimBroker
+from tests import marks
 from tests.drawn import schedules
 from tests.overlay.roams import Nomad, Roams
 
@@ -158,3 +162,71 @@ def test_who_is_not_over_in_time_is_late_once_and_at_that_time(added: list[tuple
             owed[wait] = mesh.now + 2.0
     mesh.run(10)
     assert late == pytest.approx(owed)
+
+
+def silent(mesh: Roams, broker: SimBroker) -> None:
+    """Have a broker live, and never say what became of a session."""
+    broker.node.port.handlers[TakeOver] = lambda sender, frame: None
+
+
+def tries(nomad: Nomad, broker: SimBroker, seconds: float, clean: bool = False) -> float:
+    """Connect until the broker lets the client in. Return after how many seconds it has."""
+    begin = nomad.mesh.now
+    nomad.connect(broker, clean)
+    while not nomad.greeted and nomad.mesh.now < begin + seconds:
+        said = len(nomad.refused)
+        nomad.mesh.run(0.1)
+        nomad.hear()
+        if len(nomad.refused) > said:
+            nomad.connect(broker, clean)
+    return nomad.mesh.now - begin
+
+
+@marks.expect("a client is to try again, as its session was not found")
+def test_a_client_of_a_silent_broker_is_refused_for_a_while_and_then_served_without() -> None:
+    """It was served at once, and its session ended there. Later it was refused for ever: an attempt that ended for
+    another reason counted as the first one."""
+    mesh = Roams(1)
+    one, two, *_ = mesh.build(4)
+    nomad = Nomad.at(one, mesh)
+    nomad.lose()
+    mesh.run(1)
+    silent(mesh, one)
+    assert 15 < tries(nomad, two, 60) < 22
+    assert [*map(Reason, nomad.refused)] == [Reason.SERVER_BUSY] * 2
+    assert nomad.present[1:] == [False]
+
+
+def test_a_clean_start_ends_the_session_at_a_broker_that_was_silent() -> None:
+    """The client got it back when it came without Clean Start."""
+    mesh = Roams(1)
+    one, two, *_ = mesh.build(4)
+    nomad = Nomad.at(one, mesh)
+    nomad.lose()
+    mesh.run(1)
+    heard = one.node.port.handlers[TakeOver]
+    silent(mesh, one)
+    assert tries(nomad, two, 60, clean=True) < 7
+    mesh.run(7)
+    one.node.port.handlers[TakeOver] = heard
+    mesh.run(5)
+    assert mesh.sessions("c") == [two.name]
+
+
+def test_a_silent_broker_hides_no_other_that_answers() -> None:
+    mesh = Roams(1)
+    one, two, three, _ = mesh.build(4)
+    nomad = Nomad.at(one, mesh)
+    nomad.lose()
+    mesh.run(1)
+    silent(mesh, three)
+    claiming = two.node.sessions
+    resolve = claiming._resolve
+
+    def also(claim: Claiming, others: list[SessionLease]) -> None:
+        later = SessionLease("c", three.ref, 1 + max((lease.stamp for lease in others), default=0))
+        resolve(claim, [later, *others])
+
+    claiming._resolve = also  # type: ignore[assignment]
+    assert tries(nomad, two, 60) < 7
+    assert nomad.present[1:] == [True]

@@ -82,7 +82,10 @@ class MigrationTarget:
             self._ask(transfer, TakeOver(transfer.serial, claiming.client, transfer.stamp, claiming.user, keep, birth))
             self._tick(transfer, transfer.serial)
             return
-        self._sessions.finish(claiming, _outcome(transfer, Arrival.LATER if transfer.elsewhere else Arrival.HERE))
+        if claiming.silent and not (transfer.here or transfer.elsewhere):
+            self._sessions.give_up(claiming)
+        else:
+            self._sessions.finish(claiming, _outcome(transfer, Arrival.LATER if transfer.elsewhere else Arrival.HERE))
 
     def _ask(self, transfer: Transfer, request: Frame) -> None:
         assert transfer.source is not None
@@ -111,7 +114,8 @@ class MigrationTarget:
         self._port.after(AGAIN, due)
 
     def _silent(self, transfer: Transfer) -> None:
-        """Give up a silent source. The session stays there, as this broker may be the one that has stood still."""
+        """Give up a silent source, and ask the next broker. A session that the client wants stays there: this broker
+        may be the one that has stood still."""
         claiming, source = transfer.claiming, transfer.source
         assert source is not None
         self._stop(transfer)
@@ -121,7 +125,11 @@ class MigrationTarget:
         logger.warning(
             "the session of %r: %s does not answer in %g s", claiming.client, source.name, self._sessions.timeout
         )
-        self._sessions.waiting.end(claiming)
+        if claiming.keep:
+            claiming.silent.append(source)
+        else:
+            self.drop(source, claiming.client, transfer.stamp, claiming.user)
+        self._next(transfer)
 
     def _stop(self, transfer: Transfer) -> None:
         """Cancel a migration, and discard the incomplete session here."""

@@ -47,7 +47,7 @@ EXCHANGE = 10.0
 class _Holder:
     """A broker that follows the log."""
 
-    __slots__ = ("acked", "progress", "queue", "ref", "seq", "snapshot", "stream", "unacked", "whole_at")
+    __slots__ = ("acked", "progress", "queue", "ref", "seq", "snapshot", "stream", "sure_at", "unacked", "whole_at")
 
     def __init__(self, ref: BrokerRef, stream: int, snapshot: Snapshot) -> None:
         self.ref = ref
@@ -60,6 +60,8 @@ class _Holder:
         """Number of the last frame acknowledged."""
         self.whole_at = 0
         """Number of the frame that completes the snapshot."""
+        self.sure_at = 0
+        """Number of the last frame for which no commit has waited: it was made before the snapshot was answered."""
         self.queue: deque[Append] = deque()
         """Frames not sent yet."""
         self.unacked: deque[Append] = deque()
@@ -69,6 +71,11 @@ class _Holder:
     @property
     def in_sync(self) -> bool:
         return self.acked >= self.whole_at > 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has all that is done."""
+        return self.in_sync and self.acked >= self.sure_at
 
 
 class _Commit(NamedTuple):
@@ -109,8 +116,8 @@ class Source:
         """Number of commits so far; 0 while there has been nothing to copy."""
         self._streams = 0
         self._holders: dict[str, _Holder] = {}
-        self._barred: dict[str, float] = {}
-        """Until when brokers that have refused a log are not asked to hold copies, by name."""
+        self._barred: dict[str, tuple[float, int]] = {}
+        """Until when brokers that have refused a log are not asked to hold copies, and of which log; 0: of any."""
         self._exchanged = -EXCHANGE
         """When a holder was last begun in exchange for another one, in seconds of the port's clock."""
         self._waiting: _Commit | None = None
@@ -170,6 +177,12 @@ class Source:
         return [holder.ref for holder in self._holders.values()]
 
     @property
+    def _followers(self) -> list[BrokerRef]:
+        """The holders that have answered, or all if none has. One that refuses the log as it had adopted it would tell
+        those that asked it who is the heir that the log is over."""
+        return [holder.ref for holder in self._holders.values() if holder.acked] or self.holders
+
+    @property
     def in_sync(self) -> list[BrokerRef]:
         """The holders that have acknowledged their snapshots."""
         return [holder.ref for holder in self._holders.values() if holder.in_sync]
@@ -193,7 +206,7 @@ class Source:
             self._exchanged = self._port.now
         if new:
             self._begin(new)
-        elif spare and all(self._holders[ref.name].in_sync for ref in chosen):
+        elif spare and all(self._holders[ref.name].complete for ref in chosen):
             self._release(spare)
 
     def _chosen(self) -> list[BrokerRef]:
@@ -202,7 +215,8 @@ class Source:
         found = {holder.ref.name: holder.ref for holder in self._holders.values()}
         for ref in self._candidates():
             known = ref.name == self._port.me.name or ref.name in found
-            if not known and self._barred.get(ref.name, 0.0) <= now and self._port.reachable(ref):
+            until, log = self._barred.get(ref.name, (0.0, 0))
+            if not known and (until <= now or log not in (0, self._log)) and self._port.reachable(ref):
                 found[ref.name] = ref
         chosen: list[BrokerRef] = []
         while found and len(chosen) < self._wanted:
@@ -219,15 +233,14 @@ class Source:
         return ref.cluster != me.cluster, ref.zone in zones, ref.name not in self._holders, turn
 
     def _begin(self, refs: list[BrokerRef]) -> None:
-        """Send the log to more brokers, and tell the holders of them."""
-        before, begun = [*self._holders.values()], list[_Holder]()
+        """Send the log to more brokers. The holders hear of them when they have answered (`_followers`)."""
+        begun = list[_Holder]()
         for ref in refs:
             self._streams += 1
             begun.append(_Holder(ref, self._streams, snapshot(self._owner.rows(), self._owner.owned)))
             self._holders[ref.name] = begun[-1]
         for holder in begun:
             self._send(holder)
-        self._tell(before)
 
     def _release(self, holders: list[_Holder]) -> None:
         """Let holders go that better ones have replaced, and tell all."""
@@ -273,7 +286,7 @@ class Source:
             if not holder.queue:
                 break
             frame = holder.queue.popleft()
-            frame.holders = self.holders
+            frame.holders = self._followers
             holder.unacked.append(frame)
             self._port.send(holder.ref, frame)
         self._watch()
@@ -306,10 +319,16 @@ class Source:
             if frame.seq:
                 self._port.send(sender, Replaced(frame.stream))
             return
+        if frame.fenced and not holder.acked and any(each.in_sync for each in self._holders.values()):
+            hit("log fenced by a broker that never followed it")  # the sessions that it had adopted are here again
+            self._barred[sender.name] = math.inf, self._log
+            self._drop(holder)
+            self.review()
+            return
         if frame.fenced:
             logger.warning("%s has adopted the sessions of this broker, which it took for dead", sender.name)
             hit("log fenced")
-            self._barred[sender.name] = self._port.now + FENCED
+            self._barred[sender.name] = self._port.now + FENCED, 0
             self._log += 1
             for each in [*self._holders.values()]:
                 self._drop(each)
@@ -318,12 +337,17 @@ class Source:
             self._owner.fenced()
             return
         if frame.declined:
-            self._barred[sender.name] = math.inf
+            self._barred[sender.name] = math.inf, 0
         if frame.declined or (not frame.seq and holder.acked):  # or the holder took this broker for dead
             self._drop(holder)
             self.review()
             return
+        first, synced = not holder.acked, holder.in_sync
         holder.acked = max(holder.acked, min(frame.seq, holder.seq))
+        if holder.in_sync and not synced:
+            holder.sure_at = holder.seq
+        if first and holder.acked:
+            self._tell([each for each in self._holders.values() if each is not holder])
         while holder.unacked and holder.unacked[0].seq <= holder.acked:
             holder.unacked.popleft()
             holder.progress = self._port.now
