@@ -53,7 +53,7 @@ Change = tuple[Table, Any, Row]
 class Stored:
     """A message stored once for all its copies, as long as at least one copy refers to it."""
 
-    __slots__ = ("_place", "_single", "number", "origin", "references")
+    __slots__ = ("_place", "_single", "_told", "number", "origin", "references")
 
     def __init__(self, number: int, origin: Origin | None = None, single: Single | None = None, place: int = 0) -> None:
         """`single`: the publication, if its origin is not known yet. `place`: the sequence number to use if the mesh
@@ -65,6 +65,22 @@ class Stored:
         """Identifies the publication at every broker that stores it. Set at the latest when `Journal.take` returns
         the row."""
         self._single = single
+        self._told: list[Callable[[Origin], None]] = []
+
+    def tell(self, renumbered: Callable[[Origin], None]) -> None:
+        """Have `renumbered` called with the origin that the mesh gives the publication, if it has none yet."""
+        if self._single is not None:
+            self._told.append(renumbered)
+
+    def renumber(self, incarnation: tuple[str, int]) -> bool:
+        """Take over the origin that the mesh has given the publication. Return whether another one was settled."""
+        before = self.origin
+        if before is None or self.settle(incarnation) == before:
+            return False
+        for renumbered in self._told:
+            renumbered(self.settle(incarnation))
+        self._told.clear()
+        return True
 
     def settle(self, incarnation: tuple[str, int]) -> Origin:
         """Return the message's origin, and fix it. `incarnation`: name and incarnation of this broker, which become the
@@ -255,9 +271,7 @@ class Journal:
         """Store again what the mesh has numbered after `take` had given it another number."""
         for single in batch.singles:
             stored: Stored | None = single.encoded.get(Stored)
-            if stored is None or not stored.references or (before := stored.origin) is None:
-                continue
-            if stored.settle(self.incarnation) != before:
+            if stored is not None and stored.renumber(self.incarnation) and stored.references:
                 hit("numbered after it was stored")
                 row = stored.number, single.message, self.expiry(single), stored
                 self.put(Table.MESSAGES, stored.number, row)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from saps.frontend.mqtt.session.window import Copy
+from saps.marks import hit
 from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
 from saps.storage.past import RECENT, RECENT_IN_CUT, TOGETHER, Recent
@@ -53,6 +54,11 @@ class Copies:
         incarnation = self.journal.incarnation
         return [stored.settle(incarnation) for stored in self.settling]
 
+    def _renumbered(self, origin: Origin) -> None:
+        """Remember a publication by the origin that the mesh has given it since it was over."""
+        hit("numbered after it was over")
+        self.here.extend([origin], self._most)
+
     def origins(self, entries: Iterable[Entry | int | None]) -> Iterator[Origin]:
         """Yield the publications of these entries of copies."""
         return (each.stored.settle(self.journal.incarnation) for each in entries if isinstance(each, Entry))
@@ -87,6 +93,8 @@ class Copies:
         settling.append(entry.stored)
         if len(settling) >= TOGETHER:
             self.here.extend(self._settled(), most := self._most)
+            for stored in settling:
+                stored.tell(self._renumbered)
             settling.clear()
             if len(self.here) >= most:
                 self.elsewhere = Recent()
