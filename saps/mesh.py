@@ -214,6 +214,9 @@ class SessionHost(Protocol):
     def birth(self, client: str) -> int:
         """Return the identity of the client's lasting session, which it keeps when it moves; 0 without one."""
 
+    def renewed(self, client: str) -> None:
+        """Have the copies of the client's session learn that its lease has a new stamp."""
+
     def rows(self) -> Iterable[Iterable[Change]]:
         """Yield the journal's rows of each lasting session. They are read when the session's turn comes: one that has
         ended by then is left out."""

@@ -38,7 +38,7 @@ class Table(StrEnum):
     INCOMING = "incoming"
     """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
     HAD = "had"
-    """(session, publications): those that a session had before it came here, as `saps.storage.past.grouped` has
+    """(session, publications): those that a session had before it came here, as `saps.storage.past.pack` returns
     them"""
     RETAINED = "retained"
     """(topic, record)"""

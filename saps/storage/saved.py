@@ -10,7 +10,6 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.journal import Batch, Row, Table
-from saps.storage.past import grouped
 
 
 class SavedMessage(NamedTuple):
@@ -66,8 +65,9 @@ class SavedSession(msgspec.Struct):
     """(serial, packet identifier) of each delivery for which PUBREL is due, in order."""
     incoming: dict[int, int] = {}
     """Subscribers reached, by packet identifier of each QoS 2 publication before PUBREL."""
-    had: dict[Origin, None] = {}
-    """Origins of the publications that the session has received recently, as far as known, oldest first."""
+    had: list[bytes] = []
+    """The publications that the session has received recently, as far as known, oldest first, as
+    `saps.storage.past.pack` returns them."""
     last_id: int = 0
     """The packet identifier that its broker used last, as far as a holder of its copy knows; 0 for none."""
 
@@ -143,5 +143,5 @@ class Saved(msgspec.Struct):
             for packet_id, reached in session.incoming.items():
                 rows[Table.INCOMING][number, packet_id] = (number, packet_id, reached)
             if session.had:
-                rows[Table.HAD][number] = (number, grouped(session.had))
+                rows[Table.HAD][number] = (number, session.had)
         return rows

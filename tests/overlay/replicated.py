@@ -19,7 +19,6 @@ from saps.simulator import SimBroker
 from saps.storage.commits import Commits
 from saps.storage.driver.mesh import COPIED, HeldFrames
 from saps.storage.journal import Batch, Journal, Row, Table
-from saps.storage.past import origins_of
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 from tests.overlay.missed_files import Files, keep_missed
 from tests.overlay.roams import Bench, Roams
@@ -81,7 +80,7 @@ def saved(tables: Tables) -> Saved:
     for number, packet_id, reached in rows(Table.INCOMING):
         sessions[number].incoming[packet_id] = reached
     for number, had in rows(Table.HAD):
-        sessions[number].had = dict.fromkeys(origins_of(had))
+        sessions[number].had = had
     found.sessions = list(sessions.values())
     for owner, name, content in rows(Table.HELD):
         found.held.setdefault(owner, {})[name] = content

@@ -11,8 +11,10 @@ from saps.messages import Message, Subscription
 from saps.overlay.frames.calls import Record
 from saps.overlay.ring.keys import BrokerRef
 from saps.routing.batch import Batch as Single
+from saps.routing.batch import Origin
 from saps.storage.driver.database import Database
 from saps.storage.journal import Journal, Stored, Table
+from saps.storage.past import pack
 from saps.storage.saved import Saved, SavedForm
 
 ENDINGS = ("", "-wal", "-mark")
@@ -38,7 +40,8 @@ def fill(database: Database, messages: int, retained: int, size: int = 200) -> N
         journal.put(Table.SESSIONS, number, (number, f"device{number}", None, 3600, None, None, 0, None, 0))
         for name in ("a/+", "b/#"):
             journal.put(Table.SUBSCRIPTIONS, (number, name), (number, name, Subscription(name, 1)))
-        journal.put(Table.HAD, number, (number, [("elsewhere", 7, [1, 2, 4]), ("b", 1, [number])]))
+        had = [*(Origin("elsewhere", 7, seq) for seq in (1, 2, 4)), Origin("b", 1, number)]
+        journal.put(Table.HAD, number, (number, pack(had)))
         database.write(journal.take())
     journal.begin_after(2)
     for number in range(messages):

@@ -21,7 +21,7 @@ from saps.storage.driver.database import Database
 from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
 from saps.storage.journal import Batch, Journal, Table
-from saps.storage.past import TOGETHER, grouped, origins_of
+from saps.storage.past import TOGETHER, pack, unpack
 from saps.storage.saved import SavedForm
 from tests import marks
 from tests.storage.conftest import Place
@@ -40,7 +40,7 @@ def session_row(number: int, client: str = "c") -> tuple[object, ...]:
 def test_the_oldest_publications_of_a_session_are_forgotten_first(brokers: list[str]) -> None:
     """Those of one broker were: a session that had moved forgot what it had from it seconds ago (`make chaos`)."""
     had = [Origin(broker, 1, seq) for seq, broker in enumerate(brokers)]
-    restored = origins_of(grouped(had))
+    restored = unpack(pack(had))
     assert sorted(restored) == sorted(had)
     assert all(abs(place - origin.seq) < TOGETHER for place, origin in enumerate(restored))
 

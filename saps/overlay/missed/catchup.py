@@ -298,7 +298,6 @@ class CatchUp:
         lag.ask(self._rounds, self._port.now)
         logger.debug("asks %s what it has missed since %d, in round %d", lag.broker.name, lag.start, lag.round)
         self._port.send(lag.broker, Missed(lag.round, lag.start))
-        self._publishers.divide_again(self._publishers.streams)
 
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
         """Note a broker's filter that was unknown, for publications above `seq`. Asks the broker if it may have been

@@ -13,7 +13,7 @@ from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, first_seq, select, together
 from saps.overlay.frames.delivery import Caught, MadeUp, Publish
 from saps.overlay.missed.flight import Sent
-from saps.overlay.missed.lag import Lag, State
+from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import MissedLog, Record
 from saps.overlay.missed.published import Published
 from saps.overlay.port import Port
@@ -99,6 +99,8 @@ class Sending:
             return True
         last = self._log.topics.get(topic)
         if lag.state is State.ASKED:
+            if lag.cause is Cause.NEW:
+                return False  # it may have missed nothing
             if last is None and not any(topic in each.doubts.topics for each in self._lags.values()):
                 return False
             hit("kept back from a broker that names its filters")

@@ -407,6 +407,7 @@ class Sessions:
         claiming = self.claimings[client] = Claiming(client, self.host.user(client), True, _waits, self._port.now)
         claiming.branch = True
         self.leases[client] = self._stamp(stamp)
+        self.host.renewed(client)
         self._waiting.add(claiming)
         self.notices.claim(client, claiming)
         return True

@@ -12,7 +12,6 @@ from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
 from saps.storage.journal import Row, Table
-from saps.storage.past import Grouped, origins_of
 from saps.storage.records import SEEDS, State, intact, key_of
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 
@@ -123,7 +122,7 @@ class Reader:
         self._of(row[0]).incoming[row[1]] = row[2]
 
     def _had(self, row: Row) -> None:
-        self._of(row[0]).had = dict.fromkeys(origins_of(_decode(row[1], type=Grouped)))
+        self._of(row[0]).had = _decode(row[1], type=list[bytes])
 
     def _retained(self, row: Row) -> None:
         self.saved.retained[row[0]] = row[1]

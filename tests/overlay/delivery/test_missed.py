@@ -18,7 +18,7 @@ from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
 from saps.overlay.missed.alarm import AGAIN
 from saps.overlay.missed.catchup import LINGER, CatchUp
 from saps.overlay.missed.heirs import KEPT, UNNOTICED
-from saps.overlay.missed.lag import TOLD, Lag, State, Stay
+from saps.overlay.missed.lag import TOLD, Cause, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.missed.published import Published
 from saps.overlay.missed.segments import InMemory
@@ -110,6 +110,31 @@ def test_what_a_broker_has_caught_up_with_is_not_for_its_heir(monkeypatch: pytes
     assert two.ref in catch_up.lags
     told = catch_up.bodies[Inherit](Inherit(two.ref, three.ref, 1, 1, ["a"]), [])
     assert [*told] == [Bequeathed(one.name, 0)]
+
+
+def test_topics_are_not_live_for_a_broker_that_may_yet_name_sessions_that_have_come_to_it() -> None:
+    """What these had missed elsewhere came after what was published while it named its own filters."""
+    _, (_, two, three), catch_up = served_after_a_cut()
+    sending, log = catch_up.sending, catch_up.log
+    last, _ = log.topics["a"]
+    lag = catch_up.lags[two.ref] = Lag(two.ref, log.last, last, 0.0)
+    lag.passed = last
+
+    def behind(state: State, cause: Cause, topic: str = "a") -> bool:
+        lag.state, lag.cause = state, cause
+        return sending.behind(two.ref, topic)
+
+    assert behind(State.ASKED, Cause.CUT_OFF)
+    assert not behind(State.ASKED, Cause.CUT_OFF, "b")
+    assert not behind(State.ASKED, Cause.NEW)
+    assert not behind(State.GOING, Cause.CUT_OFF)
+    other = catch_up.lags[three.ref] = Lag(three.ref, log.last, last, 0.0)
+    other.doubts.topics["b"] = last
+    assert behind(State.ASKED, Cause.CUT_OFF, "b")
+    log.topics["a"] = last + 1, log._sets.number((two.ref,))  # a later one has gone to it
+    assert not behind(State.GOING, Cause.CUT_OFF)
+    lag.wanted.moved[1] = Wanted()
+    assert behind(State.GOING, Cause.CUT_OFF)
 
 
 def test_what_goes_to_a_broker_now_is_not_made_up_for_sessions_that_have_come_to_it() -> None:

@@ -183,10 +183,12 @@ def test_a_clock_that_jumps_at_a_holder_does_not_age_a_copy(jump: float) -> None
     assert before.came == pytest.approx(mesh.now - came, abs=0.5)
 
 
+@pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("seconds", [0.2, 2.0])
-def test_what_was_acknowledged_to_a_broker_that_had_come_back_does_not_come_again(seconds: float) -> None:
-    """It stood still, and was adopted; it dies before it has fetched the heir's branches of its sessions."""
-    mesh = Replicated(1, disks=True)
+def test_what_was_acknowledged_to_a_broker_that_had_come_back_does_not_come_again(seconds: float, seed: int) -> None:
+    """It stood still, and was adopted; it dies before it has fetched the heir's branches of its sessions. Its holders
+    knew it by its old stamp and let its copy go, if none of them was that heir."""
+    mesh = Replicated(seed, disks=True)
     one, owner, other, _ = mesh.build(4)
     nomad, sent = Nomad.at(owner, mesh), 0
 

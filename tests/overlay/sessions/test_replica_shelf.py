@@ -12,6 +12,7 @@ from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.shelf import HAD, Shelf
 from saps.routing.batch import Origin
 from saps.storage.journal import Journal, Table
+from saps.storage.past import unpack
 
 OWNER, ME = BrokerRef("b1", 1, "", "c"), BrokerRef("b2", 1, "", "c")
 
@@ -53,7 +54,7 @@ class Holder:
         (copy,) = Shelf().begin(Journal(), ME, {owner: dict(rows) for owner, rows in self.rows.items()}, 0.0)
         ((session,), messages) = copy.saved()
         waiting = [messages[each.message].origin for each in session.copies]
-        return [each.seq for each in waiting if each is not None], [each.seq for each in session.had]
+        return [each.seq for each in waiting if each is not None], [each.seq for each in unpack(session.had)]
 
 
 def test_what_clients_have_acknowledged_is_known_after_a_loss_of_power() -> None:

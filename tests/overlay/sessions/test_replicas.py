@@ -29,7 +29,7 @@ from saps.overlay.sessions.replicas.states import State, drawn
 from saps.routing.batch import Batch, Origin
 from saps.simulator import SimBroker
 from saps.storage.journal import Table
-from saps.storage.past import RECENT
+from saps.storage.past import RECENT, pack
 from tests import marks
 from tests.drawn import kept
 from tests.overlay.ordeals import (
@@ -133,7 +133,7 @@ def test_what_is_published_first_to_a_topic_before_the_adoption_reaches_the_heir
 
 @marks.expect("an heir's own publications are queued")
 def test_what_an_heir_has_published_itself_before_it_adopts_is_made_up() -> None:
-    first_to_a_topic(15, "killed")
+    first_to_a_topic(10, "killed")
 
 
 def first_to_a_topic(seed: int, end: str) -> None:
@@ -777,13 +777,13 @@ def test_an_heir_knows_where_a_session_was_before_and_what_it_had_there(disks: b
 def test_nothing_overtakes_what_a_session_has_missed_at_another_broker() -> None:
     """The broker to which it has come names its own filters first. From then on it got what was published; what the
     session had missed came afterwards."""
-    beside_a_cut(7035, disks=False)
+    beside_a_cut(7330, disks=True)
 
 
 @marks.expect("session gone to another broker")
 def test_a_session_that_has_moved_beyond_a_cut_is_found_as_soon_as_that_is_over() -> None:
     """The directory on this side still knew its broker from before the cut, which had no session any more."""
-    beside_a_cut(3191, disks=True)
+    beside_a_cut(3191, disks=False)
 
 
 @marks.expect("session stays that was leaving")
@@ -839,7 +839,7 @@ def test_an_identifier_under_which_a_branch_has_sent_what_is_over_here_is_free_a
     nomad._taken.add(4711)
     if away:
         nomad.lose()
-    branch = packed([Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)], {}, [origin], [])
+    branch = packed([Item(4711, Message("t/2/1", b"b2 1", 2), 2, origin=origin)], {}, pack([origin]), [])
     migration = mesh.benches[one].frontend.sessions.migration
     assert migration is not None
     one.act(partial(migration.merge, "c", branch))

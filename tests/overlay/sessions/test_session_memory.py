@@ -11,7 +11,7 @@ from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
 from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Row, Table
-from saps.storage.past import RECENT, TOGETHER
+from saps.storage.past import RECENT, TOGETHER, Asked, pack
 from tests import marks
 from tests.overlay.replicated import Replicated, stored
 from tests.overlay.roams import Nomad
@@ -26,8 +26,9 @@ def test_what_a_session_had_elsewhere_displaces_nothing_of_what_it_had_here() ->
     session = stored(mesh, one)
     here, elsewhere = ([Origin(name, 1, number) for number in range(RECENT - 10)] for name in ("b1", "b2"))
     session._copies.here.extend(here)
-    session.remember([*elsewhere, *here])
+    session.remember(pack(elsewhere))
     assert [*session.had] == [*elsewhere[-10:], *here]
+    assert session.among(Asked([*elsewhere[:5], *here])) == {*elsewhere[:5], *here}
 
 
 def test_what_waits_displaces_nothing_of_what_a_client_has_got() -> None:

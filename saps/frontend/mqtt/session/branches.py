@@ -24,6 +24,7 @@ from saps.frontend.mqtt.session.snapshot import (
 from saps.frontend.mqtt.session.window import Copy
 from saps.marks import hit
 from saps.routing.batch import Origin
+from saps.storage.past import Asked, pack, unpack
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.common import Common
@@ -33,11 +34,14 @@ logger = logging.getLogger(__name__)
 
 def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> None:
     """Merge the parts of a branch into the session here."""
-    acknowledged = acknowledged_of(found)
+    here = [copy for copy in (*session.window.inflight.values(), *(session.queue.copies or ())) if copy is not None]
+    acknowledged = acknowledged_of(found, Asked(origin_of(copy[0], incarnation_of(common)) for copy in here))
     _settle(common, session, acknowledged)
-    had, items = session.had_or_came, [item for part in found for item in part.items]
+    items = [item for part in found for item in part.items]
+    had = session.among(Asked(item.origin for item in items))
     sent = _sent_by_branch(session, items)
-    fresh = [item for item in items if item.origin is None or item.origin not in had or item.origin in sent]
+    known = (item.origin in had or session.came_lately(item.origin) for item in items)
+    fresh = [item for item, had_it in zip(items, known, strict=True) if not had_it or item.origin in sent]
     inflight, new = copies_of(fresh, common.clock())
     logger.debug("a branch of the session of %r brings %d in flight and %d waiting; %d were acknowledged there",
                  session.client_id, len(inflight), len(new), len(acknowledged))  # fmt: skip
@@ -55,9 +59,10 @@ def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> 
     for packet_id, reached in incoming_of(found).items():
         if session.incoming is not None and packet_id not in session.incoming:
             session.incoming[packet_id] = reached
-    theirs = had_of(found)
-    session.remember(theirs)
-    session.came([*theirs, *(item.origin for item in fresh if item.origin is not None)])
+    theirs = unpack(had_of(found))
+    had = session.among(Asked(theirs))
+    session.remember(pack(origin for origin in theirs if origin not in had))
+    session.came((item.origin for item in fresh if item.origin is not None), had_of(found))
 
 
 def _enter(session: DurableSession, inflight: dict[int, Copy | None]) -> None:

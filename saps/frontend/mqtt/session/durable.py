@@ -22,7 +22,7 @@ from saps.routing.batch import Batch, Form, Origin
 from saps.routing.hub import Hub
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.past import grouped
+from saps.storage.past import Asked, Brought
 from saps.storage.saved import SavedCopy, SavedSession
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class DurableSession(Session):
         self.base: dict[tuple[str, int], Base] = {}
         """By broker (name, incarnation) from which the session was adopted: its state there."""
         self.stored = False
-        self._came: set[Origin] = set()
+        self._came = Brought()
         """Publications that came with the session, or a branch of it. The mesh may bring them again until
         `_came_until`, in seconds on the hub's clock."""
         self._came_until = 0.0
@@ -136,9 +136,22 @@ class DurableSession(Session):
         return dict.fromkeys(sent) | dict.fromkeys(self.queue.origins)
 
     @property
-    def had_or_came(self) -> set[Origin]:
-        """`had`, and all that came from other brokers' sessions in the last `MADE_UP` seconds."""
-        return self.had.keys() | (self._came if self._came_until >= self.hub.clock() else ())
+    def past(self) -> list[bytes]:
+        """The publications of `over`, and perhaps some before them, as `saps.storage.past.pack` returns them."""
+        return self._copies.past
+
+    def among(self, asked: Asked) -> set[Origin]:
+        """Return those of `past` and `pending` that are asked for."""
+        return self._copies.among(asked) | {origin for origin in self.pending if origin in asked}
+
+    @property
+    def remembers(self) -> int:
+        """Number of publications in `past`."""
+        return self._copies.count
+
+    def came_lately(self, origin: Origin | None) -> bool:
+        """Return whether another broker's session has brought a publication in the last `MADE_UP` seconds."""
+        return self._came_until >= self.hub.clock() and origin in self._came
 
     @property
     def repaired(self) -> frozenset[Origin]:
@@ -149,16 +162,17 @@ class DurableSession(Session):
     def repaired(self, had: frozenset[Origin]) -> None:
         self._copies.repaired = had
 
-    def remember(self, had: Iterable[Origin]) -> None:
-        """Add publications that the session had elsewhere to `over`, as older ones than those here."""
-        known = self.had
-        self._copies.remember(each for each in had if each not in known)
+    def remember(self, packed: Iterable[bytes]) -> None:
+        """Add publications that the session had elsewhere to `over`, as older ones than those here. `packed`: as
+        `saps.storage.past.pack` returns them; raises `ValueError` for anything else."""
+        self._copies.remember(packed)
         if self.stored:
             self._keep_had()
 
-    def came(self, origins: Iterable[Origin]) -> None:
+    def came(self, origins: Iterable[Origin], packed: Iterable[bytes] = ()) -> None:
         """Drop copies of these publications for `MADE_UP` seconds, as another broker's session has brought them."""
-        self._came.update(origins)
+        self._came.add(origins)
+        self._came.join(packed)
         self._came_until = self.hub.clock() + MADE_UP
 
     def deliver(self, batch: Batch, target: Target) -> None:
@@ -185,11 +199,11 @@ class DurableSession(Session):
         for book in (self.window.inflight, self.queue, self.incoming):
             if isinstance(book, JournaledInflight | MessageQueue | JournaledIncoming):
                 yield from book.rows()
-        if had := self.over:
-            yield Table.HAD, number, (number, grouped(had))
+        if past := self.past:
+            yield Table.HAD, number, (number, past)
 
     def _keep_had(self) -> None:
-        if elsewhere := grouped(self._copies.elsewhere):
+        if elsewhere := self._copies.elsewhere.packed:
             self._journal.put(Table.HAD, self.number, (self.number, elsewhere))
 
     def _open_books(self) -> None:

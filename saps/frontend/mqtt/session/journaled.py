@@ -9,7 +9,7 @@ from saps.frontend.mqtt.session.window import Copy
 from saps.marks import hit
 from saps.routing.batch import Batch, Form, Origin
 from saps.storage.journal import Change, Journal, Stored, Table
-from saps.storage.past import RECENT, RECENT_IN_CUT, TOGETHER, Recent
+from saps.storage.past import RECENT, RECENT_IN_CUT, TOGETHER, Asked, Recent, pack
 
 
 class Entry(NamedTuple):
@@ -46,9 +46,23 @@ class Copies:
         """The last publications of `elsewhere` and `here`, oldest first: `RECENT`, more in a cut."""
         return dict.fromkeys([*self.elsewhere, *self.here, *self._settled()][-self._most :])
 
-    def remember(self, had: Iterable[Origin]) -> None:
-        """Add publications to `elsewhere`."""
-        self.elsewhere.extend(had, self._most)
+    @property
+    def past(self) -> list[bytes]:
+        """The publications of `over`, and perhaps some before them, as `saps.storage.past.pack` returns them."""
+        return [*self.elsewhere.packed, *self.here.packed, *pack(self._settled())]
+
+    @property
+    def count(self) -> int:
+        """Number of publications in `past`."""
+        return len(self.elsewhere) + len(self.here) + len(self.settling)
+
+    def among(self, asked: Asked) -> set[Origin]:
+        """Return those of `past` that are asked for."""
+        return asked.among(self.past)
+
+    def remember(self, packed: Iterable[bytes]) -> None:
+        """Add publications to `elsewhere`. Raises `ValueError` for what `pack` has not made."""
+        self.elsewhere.join(packed, self._most)
 
     def _settled(self) -> list[Origin]:
         incarnation = self.journal.incarnation

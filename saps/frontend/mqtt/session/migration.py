@@ -36,6 +36,7 @@ from saps.marks import hit
 from saps.mesh import Arrival, Sessions, Trunk, Yields
 from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Change
+from saps.storage.past import Asked
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import shared
 
@@ -198,6 +199,11 @@ class SessionMigration:
         session = self._sessions.get(client)
         return session.birth if isinstance(session, DurableSession) and session.lasting else 0
 
+    def renewed(self, client: str) -> None:
+        session = self._sessions.get(client)
+        if isinstance(session, DurableSession):
+            session.persist()
+
     def rows(self) -> Iterator[Iterator[Change]]:
         for client in list(self._sessions):
             session = self._sessions.get(client)
@@ -299,10 +305,10 @@ class SessionMigration:
         found = unpacked(parts)
         session = self._sessions[client]
         items = [item for part in found for item in part.items]
-        had = dict.fromkeys(had_of(found))
-        known = {item.origin for item in items if item.origin is not None} | had.keys()
+        had, known = had_of(found), {item.origin for item in items if item.origin is not None}
+        there = known | Asked(copy[0].origin for copy in session.queue.copies or ()).among(had)
         made_up = self._made_up.pop(client, set())
-        queued = [copy for copy in session.queue.copies or () if copy[0].origin not in known]
+        queued = [copy for copy in session.queue.copies or () if copy[0].origin not in there]
         waited = [copy for copy in queued if copy[0].origin in made_up or not passed(copy[0])]
         inflight, waiting = copies_of(items, self._common.clock())
         logger.debug("the session of %r is complete: %d in flight and %d waiting came, %d of %d queued here stay",
@@ -310,7 +316,7 @@ class SessionMigration:
         session.adopt(inflight, incoming_of(found), [*waiting, *ordered(waited)])
         if isinstance(session, DurableSession):
             session.remember(had)
-            session.came(known)
+            session.came(known, had)
         if (beside := self._beside.pop(client, None)) is not None:
             self.merge(client, beside)
 
@@ -324,7 +330,7 @@ class SessionMigration:
         subscribed: Callable[[], None],
     ) -> tuple[list[str], Callable[[Arrival], None], Callable[[], None]]:
         client = saved.client_id
-        epoch = self._epoch()
+        epoch = _epoch(self._common)
         now = self._common.clock() + epoch
         first, second = snapshot_of(saved, messages, now)
         claimed = bool(self._arrivals.setdefault(client, []))
@@ -360,21 +366,13 @@ class SessionMigration:
     def absorb(self, saved: SavedSession, messages: dict[int, SavedMessage]) -> None:
         client = saved.client_id
         if saved.birth and saved.birth == self.birth(client):
-            self.merge(client, snapshot_of(saved, messages, self._common.clock() + self._epoch())[1])
-
-    def _epoch(self) -> float:
-        """Return the zero of the frontend's clock in seconds since the epoch, from the journal.
-
-        Raises `RuntimeError` without a journal, as only stored sessions can be inherited.
-        """
-        journal = self._common.storage.journal
-        if journal is None:
-            raise RuntimeError("a session was inherited by a broker that stores none")
-        return journal.epoch
+            self.merge(client, snapshot_of(saved, messages, self._common.clock() + _epoch(self._common))[1])
 
     def make_up(self, clients: Iterable[str], batches: Iterable[Batch], again: bool, late: bool) -> None:
         sessions = {session for client in clients if (session := self._sessions.get(client)) is not None}
-        memories = {session: Memory(session, late) for session in sessions}
+        batches = [*batches]
+        asked = Asked(single.origin for batch in batches for single in batch.singles)
+        memories = {session: Memory(session, late, asked) for session in sessions}
         for batch in batches:
             batch.set_deadlines(self._common.clock())
             for single in batch.singles:
@@ -405,6 +403,16 @@ class SessionMigration:
             self._sessions.end(self._sessions[client])
 
 
+def _epoch(common: Common) -> float:
+    """Return the zero of the frontend's clock in seconds since the epoch, from the journal.
+
+    Raises `RuntimeError` without a journal, as only stored sessions can be inherited."""
+    journal = common.storage.journal
+    if journal is None:
+        raise RuntimeError("a session was inherited by a broker that stores none")
+    return journal.epoch
+
+
 def _contents(
     common: Common,
     session: Session,
@@ -432,4 +440,4 @@ def _contents(
         return packed(items, taken)
     pending = [item.origin for item in items if item.origin is not None and item.origin in known]
     fresh = (item for item in items if item.packet_id or item.origin not in known)
-    return packed(fresh, taken, session.had, pending)
+    return packed(fresh, taken, session.past, pending)

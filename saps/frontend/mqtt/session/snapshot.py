@@ -19,7 +19,7 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import UNNUMBERED, Batch, Form, Origin
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Stored
-from saps.storage.past import Grouped, grouped, origins_of
+from saps.storage.past import Asked, check, pack, unpack
 from saps.storage.saved import SavedMessage, SavedSession
 from saps.topics import subscription_fault, topic_fault
 
@@ -71,10 +71,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     items: list[Item] = []
     incoming: dict[PacketId, Annotated[int, Meta(ge=-(1 << 40), le=1 << 40)]] = {}
     """By packet identifier of an unreleased QoS 2 publication: the number of subscribers it reached."""
-    had: Grouped = []
-    """The last publications of the session, delivered or not."""
-    pending: Grouped | None = None
-    """Unacknowledged publications of `had` that are not among the items; None: unknown."""
+    had: list[bytes] = []
+    """The last publications that the client has got, or will never get, as `saps.storage.past.pack` returns them."""
+    pending: list[bytes] | None = None
+    """Unacknowledged publications that are not among the items; None: unknown."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -88,27 +88,27 @@ def described(settings: Settings, subscriptions: Iterable[Subscription]) -> list
 
 
 def packed(
-    items: Iterable[Item], incoming: dict[int, int], had: Iterable[Origin] = (), pending: Iterable[Origin] | None = None
+    items: Iterable[Item], incoming: dict[int, int], had: Iterable[bytes] = (), pending: Iterable[Origin] | None = None
 ) -> list[bytes]:
     """Return the parts of the second stage. The items keep their order. `incoming`, `had` and `pending` as in
     `Part`."""
     parts = [Part(None, [], batch) for batch in _batches(items, _size)]
-    first, *more = [*_batches(grouped(had), _size_of_group)] or [[]]
-    head = Part(None, [], [], incoming, first, None if pending is None else grouped(pending))
-    return [_encode(part) for part in (head, *(Part(had=groups) for groups in more), *parts)]
+    first, *more = [*_batches(had, len)] or [[]]
+    head = Part(None, [], [], incoming, first, None if pending is None else pack(pending))
+    return [_encode(part) for part in (head, *(Part(had=each) for each in more), *parts)]
 
 
-def had_of(parts: Iterable[Part]) -> list[Origin]:
-    """Return the last publications of the session, delivered or not (`Part.had`)."""
-    return [origin for part in parts for origin in origins_of(part.had)]
+def had_of(parts: Iterable[Part]) -> list[bytes]:
+    """Return the last publications that the client has got, or will never get (`Part.had`)."""
+    return [each for part in parts for each in part.had]
 
 
-def acknowledged_of(parts: list[Part]) -> set[Origin]:
-    """Return the publications of `had` that the client has acknowledged or will never get; empty if unknown."""
-    pending = {origin for part in parts for origin in origins_of(part.pending or ())}
+def acknowledged_of(parts: list[Part], asked: Asked) -> set[Origin]:
+    """Return those of the publications `asked` that the client has acknowledged or will never get; empty if unknown."""
+    pending = {origin for part in parts for origin in unpack(part.pending or ())}
     pending |= {item.origin for part in parts for item in part.items if item.origin is not None}
     known = any(part.pending is not None for part in parts)
-    return {*had_of(parts)} - pending if known else set()
+    return asked.among(had_of(parts)) - pending if known else set()
 
 
 def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: float) -> tuple[list[bytes], list[bytes]]:
@@ -119,7 +119,6 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
     """
     sent: dict[int, Item] = {serial: Item(packet_id) for serial, packet_id in saved.releases}
     waiting: list[Item] = []
-    had: dict[Origin, None] = {}
     for serial, number, packet_id, form in sorted(saved.copies):
         _, message, expires, origin = messages[number]
         lifetime = None if expires is None else expires - now
@@ -128,11 +127,9 @@ def snapshot_of(saved: SavedSession, messages: dict[int, SavedMessage], now: flo
             sent[serial] = item
         else:
             waiting.append(item)
-        if origin is not None:
-            had[origin] = None
     incoming = {packet_id: reached for packet_id, reached in saved.incoming.items() if reached >= 0}
     first = described(Settings(saved.user, saved.expiry, 1, saved.birth), saved.subscriptions)
-    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, {**had, **saved.had}, ())
+    return first, packed([*(sent[serial] for serial in sorted(sent)), *waiting], incoming, saved.had, ())
 
 
 def items_of(session: Session, incarnation: tuple[str, int], now: float) -> Iterator[Item]:
@@ -232,11 +229,6 @@ def _size(item: Item) -> int:
     return 64 if item.message is None else 64 + len(item.message.payload) + len(item.message.topic)
 
 
-def _size_of_group(group: tuple[str, int, list[int]]) -> int:
-    name, _, seqs = group
-    return 16 + len(name) + 5 * len(seqs)
-
-
 def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
     """Group the values into parts, in their order."""
     batch, size = list[T](), 0
@@ -257,6 +249,7 @@ def unpacked(parts: Iterable[bytes]) -> list[Part]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     for part in found:
+        check([*part.had, *(part.pending or ())])
         for subscription in part.subscriptions:
             if (fault := subscription_fault(subscription.filter)) is not None:
                 raise ValueError(fault)

@@ -12,8 +12,6 @@ PART = 1 << 16
 """Bytes of payloads, and of what sessions remember, at which a part of a snapshot is complete."""
 ROWS = 128
 """Number of rows at which a part of a snapshot is complete."""
-NUMBER = 5
-"""Bytes of most sequence numbers in MessagePack."""
 _EXPIRY = 3
 """Column of the expiry interval in a session's row."""
 _GONE = {
@@ -90,7 +88,7 @@ def snapshot(sessions: Iterable[Iterable[Change]], owned: Ownership) -> Snapshot
                 seen.add(key)
                 size += len(row[1].payload)
             elif table is Table.HAD:
-                size += NUMBER * sum(len(seqs) for *_, seqs in row[1])
+                size += sum(map(len, row[1]))
             if count >= ROWS or size >= PART:
                 parts.append(Changes())
                 size = count = 0

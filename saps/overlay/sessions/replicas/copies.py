@@ -12,7 +12,7 @@ from saps.overlay.frames.sessions import Append
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.states import State
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.past import RECENT, RECENT_IN_CUT, Recent, origins_of
+from saps.storage.past import RECENT, RECENT_IN_CUT, Recent
 from saps.storage.saved import SavedCopy, SavedForm, SavedMessage, SavedSession
 
 MOST_SESSIONS = 1 << 20
@@ -36,9 +36,9 @@ class _Memory:
         """The packet identifier; 0 for none."""
 
     @property
-    def over(self) -> dict[Origin, None]:
-        """All of them, the oldest first."""
-        return dict.fromkeys([*self.before, *self.recent])
+    def over(self) -> list[bytes]:
+        """All of them, the oldest first, as `saps.storage.past.pack` returns them."""
+        return [*self.before.packed, *self.recent.packed]
 
 
 class Copy:
@@ -82,18 +82,23 @@ class Copy:
 
     def take(self, frame: Append, now: float, cut: bool = False) -> None:
         """Apply the next frame of the log; `now` is the time in seconds of the port's clock, `cut`: whether some broker
-        is lost. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`."""
+        is lost, or was lately. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`, or for malformed
+        publications of before."""
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
-        self.apply(frame.changes, RECENT_IN_CUT if cut else RECENT)
+        try:
+            self.apply(frame.changes, RECENT_IN_CUT if cut else RECENT)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from None
         for session in frame.changes.sessions:
             self._memory(session.number).came = now
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
 
     def apply(self, changes: Changes, most: int = RECENT) -> None:
-        """Apply these changes: additions first, then removals. Of what clients have had, the last `most` are kept."""
+        """Apply these changes: additions first, then removals. Of what clients have got since the copy began, the last
+        `most` are kept. Raises `ValueError` for malformed publications of before."""
         for session in changes.sessions:
             self.sessions[session.number] = session
         for each in changes.subscriptions:
@@ -112,7 +117,7 @@ class Copy:
         for number, had in changes.had:
             memory = self._memory(number)
             memory.before = Recent()
-            memory.before.extend(origins_of(had), RECENT_IN_CUT)
+            memory.before.join(had, RECENT_IN_CUT)
         self._remove(changes, most)
 
     def came(self, number: int, wall: float, now: float) -> float:
@@ -174,6 +179,10 @@ class Copy:
     def remember(self, number: int, origins: Iterable[Origin], most: int) -> None:
         """Add publications that a session's client has, or will never get, and keep the last `most`."""
         self._memory(number).recent.extend(origins, most)
+
+    def recall(self, number: int, packed: Iterable[bytes]) -> None:
+        """Add what `remember` was told by an earlier incarnation of this broker. Raises `ValueError`."""
+        self._memory(number).recent.join(packed, RECENT_IN_CUT)
 
     def _memory(self, number: int) -> _Memory:
         memory = self._memories.get(number)

@@ -16,7 +16,7 @@ from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, Session
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
-from saps.storage.past import RECENT_IN_CUT, Grouped, grouped, origins_of
+from saps.storage.past import pack
 
 INCARNATIONS = 64
 """Number of this broker's incarnations with this file that are remembered."""
@@ -86,7 +86,7 @@ class Shelf:
             return
         owner = _owner(copy)
         _put(self.journal, owner, changes)
-        if had := [(number, grouped(origins)) for number, origins in copy.over(changes).items()]:
+        if had := [(number, pack(origins)) for number, origins in copy.over(changes).items()]:
             name, rows = f"d{copy.seq + 1}", self._had.setdefault(owner, deque())
             self.journal.put(Table.HELD, (owner, name), (owner, name, _encode(had)))
             rows.append((copy.upto, name))
@@ -171,12 +171,12 @@ def _read(rows: dict[str, bytes]) -> Copy | None:
         return [_decode(raw, type=kind) for name, raw in rows.items() if name.startswith(letter) and name != "log"]
 
     for name in sorted((name for name in rows if name.startswith("d")), key=lambda name: int(name[1:])):
-        for number, had in _decode(rows[name], type=list[tuple[int, Grouped]]):
-            copy.remember(number, origins_of(had), RECENT_IN_CUT)
+        for number, had in _decode(rows[name], type=list[tuple[int, list[bytes]]]):
+            copy.recall(number, had)
     copy.apply(
         Changes(
             of("s", SessionCopy), of("f", SubscriptionCopy), of("m", MessageCopy), of("c", QueuedCopy),
-            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, Grouped]),
+            of("r", tuple[int, int, int]), of("i", tuple[int, int, int]), had=of("h", tuple[int, list[bytes]]),
         )
     )  # fmt: skip
     return copy
