@@ -51,10 +51,10 @@ class Reach(NamedTuple):
 def reach_of(step: Step, brokers: Iterable[str], sides: tuple[frozenset[str], frozenset[str]]) -> Reach:
     """Whom a fault touches among these brokers, in two clusters. A short pause, a slow link, a clock that jumps, and
     whatever befalls the programs of OpenFlow multicast touch nobody: everything has to arrive, later. Nor does a slow
-    disk, a database that is away for a while, a broker without descriptors for new connections, or one that joins and
-    leaves without devices of its own."""
+    disk, a broker without descriptors for new connections, or one that joins and leaves without devices of its own.
+    Nothing is lost while a database is away, but clients that wait for it are disconnected, and publish again."""
     match step.kind:
-        case Kind.RING:
+        case Kind.RING | Kind.DATABASE:
             return Reach(sides=(frozenset(brokers), frozenset(brokers)), kept=True)
         case Kind.PARTITION | Kind.CUT | Kind.ONE_WAY | Kind.LOSS | Kind.MANGLE:
             return Reach(sides=sides, kept=True)
@@ -64,7 +64,7 @@ def reach_of(step: Step, brokers: Iterable[str], sides: tuple[frozenset[str], fr
             return Reach(frozenset(brokers), kept=True)
         case Kind.PAUSE | Kind.SLOW | Kind.CLOCK | Kind.CONTROLLER | Kind.OFGATE | Kind.SPARK:
             return Reach()
-        case Kind.STROBE | Kind.SYNC | Kind.DATABASE | Kind.DESCRIPTORS | Kind.GUEST:
+        case Kind.STROBE | Kind.SYNC | Kind.DESCRIPTORS | Kind.GUEST:
             return Reach()
     return Reach(frozenset({step.broker}))
 
@@ -277,7 +277,8 @@ class Recorder:
         """Yield the cuts that were there in a time."""
         for each in self.incidents:
             if (
-                (any(each.reach.sides) or each.step.kind in (Kind.SWITCH, Kind.RING))
+                (any(each.reach.sides) or each.step.kind is Kind.SWITCH)
+                and each.step.kind is not Kind.DATABASE
                 and each.struck <= end
                 and begin <= each.recovered
             ):

@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from benchmarks.chaos import database
 from benchmarks.chaos.disk.disks import possible
 from benchmarks.chaos.faults import available
-from benchmarks.chaos.ground import on_loopback
+from benchmarks.chaos.ground import Ground, on_loopback
 from benchmarks.chaos.run import Run, Traffic
 from benchmarks.chaos.schedule import VERSIONS, Kind, steps
 
@@ -43,12 +44,29 @@ async def test_nothing_is_lost_whatever_happens_to_brokers_disks_and_clocks(
         kinds = [kind for kind in KINDS + ON_DISKS * disks if kind in had]
         if Kind.REBOOT not in kinds:
             kinds.append(Kind.KILL)
-        drawn = steps(seed, list(ground.sites), kinds, len(kinds) - 1 + len(ground.sites))
-        planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
-        outcome = await Run(ground, None, Traffic(rate=8.0, topics=3, roamers=1)).carry_out(
-            [[step] for step in planned], TIMEOUT, lambda *_: None
-        )
+        await endure(seed, ground, kinds)
         assert {site.version for site in ground.sites.values()} == {VERSIONS[0]}
+
+
+@pytest.mark.skipif(not database.possible(), reason="PostgreSQL is not installed (scripts/setup_debian.sh)")
+async def test_nothing_is_lost_whatever_happens_to_brokers_and_their_database(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.chaos.run.LATE", 20.0)
+    monkeypatch.setattr("benchmarks.chaos.run.NOTICED", 0.0)
+    synced = CALM | {"storage.sync": "full"}
+    async with on_loopback(3, tmp_path, random.Random(seed), synced, database=True) as ground:
+        await endure(seed, ground, [Kind.DATABASE, Kind.KILL, Kind.WIPE, Kind.BLACKOUT])
+
+
+async def endure(seed: int, ground: Ground, kinds: list[Kind]) -> None:
+    """Carry out each fault, and judge."""
+    many = len(kinds) + (len(ground.sites) - 1 if Kind.RESTART in kinds else 0)
+    drawn = steps(seed, list(ground.sites), kinds, many)
+    planned = [msgspec.structs.replace(step, calm=0.2) for step in drawn]
+    outcome = await Run(ground, None, Traffic(rate=8.0, topics=3, roamers=1)).carry_out(
+        [[step] for step in planned], TIMEOUT, lambda *_: None
+    )
     assert [incident.step for incident in outcome.incidents] == planned
     assert {incident.step.kind for incident in outcome.incidents} == set(kinds)
     assert all(count.delivered > count.published > 0 for count in outcome.counts)
