@@ -326,7 +326,7 @@ class OverlayNode:
         """Return whether no publication of this broker is under way, no session is moving to another broker or being
         adopted here, and no heir may still ask for what a broker that has just died had missed."""
         moving = self.sessions.migrations.source.leaving or self.replicas.adoptions
-        awaited = self.delivery.catch_up.heirs.awaited
+        awaited = self.sessions.replicated and self.delivery.catch_up.heirs.awaited
         return self.delivery.settled and self.retained.settled and not (moving or awaited)
 
     def _owed(self) -> bool:

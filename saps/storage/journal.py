@@ -38,8 +38,8 @@ class Table(StrEnum):
     INCOMING = "incoming"
     """(session, packet identifier, subscribers reached): a client's QoS 2 publication before PUBREL"""
     HAD = "had"
-    """(session, publications): those that a session had before it came here, as `saps.storage.past.pack` returns
-    them"""
+    """(session, publications): those that a session had when the last ones came from another broker, as
+    `saps.storage.past.pack` returns them"""
     RETAINED = "retained"
     """(topic, record)"""
     HELD = "held"
@@ -122,7 +122,7 @@ def _nowhere() -> int:
     return 0
 
 
-def _whole() -> bool:
+def _never() -> bool:
     return False
 
 
@@ -159,7 +159,7 @@ class Journal:
         self.place: Callable[[], int] = _nowhere
         """Takes the next sequence number of this broker's publications, for a publication that the mesh may not
         number."""
-        self.cut: Callable[[], bool] = _whole
+        self.cut: Callable[[], bool] = _never
         """Returns whether some broker is lost to this one, or was lately."""
 
     def __bool__(self) -> bool:

@@ -22,8 +22,11 @@ TOGETHER = 256
 """Number of origins in a row that are packed together. Across these their order is kept: a session forgets the oldest
 first."""
 
+LAST = (1 << 63) - 1
+"""Greatest sequence number."""
+
 Incarnation = tuple[str, int]
-_Number = Annotated[int, Meta(ge=0)]
+_Number = Annotated[int, Meta(ge=0, le=LAST)]
 _Groups = list[tuple[str, _Number, Annotated[list[_Number], Meta(min_length=1)]]]
 """Origins of publications: broker, incarnation, and sequence numbers, each as the difference to the one before."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -63,7 +66,17 @@ def _groups(packed: bytes) -> _Groups:
 def check(packed: Iterable[bytes]) -> None:
     """Raise `ValueError` for anything but what `pack` has made."""
     for each in packed:
-        _groups(each)
+        if any(sum(steps) > LAST for _, _, steps in _groups(each)):
+            raise ValueError("publications of before: a number is too large")
+
+
+def past_fault(packed: Iterable[bytes]) -> str | None:
+    """Return why this is not what `pack` has made, or None."""
+    try:
+        check(packed)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def firsts(packed: Iterable[bytes]) -> dict[Incarnation, int]:
@@ -138,8 +151,15 @@ class Recent:
         self._forget(most)
 
     def join(self, packed: Iterable[bytes], most: int = RECENT) -> None:
-        """Add what `pack` has made, before the last ones of those here. Raises `ValueError` for anything else."""
-        for each in packed:
+        """Add what `pack` has made, before the last ones of those here. Raises `ValueError` for anything else. What is
+        packed by fewer than `TOGETHER` is packed together: else each move of a session would add to it."""
+        added = [(each, sum(len(steps) for _, _, steps in _groups(each))) for each in packed]
+        every, self._packed, self._count = [*self._packed, *added], [], 0
+        few = [each for each, count in every if count < TOGETHER]
+        for each, count in every:
+            if count >= TOGETHER:
+                self._add(each, count)
+        for each in pack(unpack(few)):
             self._add(each, sum(len(steps) for _, _, steps in _groups(each)))
         self._forget(most)
 

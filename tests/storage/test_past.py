@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.routing.batch import UNNUMBERED, Origin
-from saps.storage.past import RECENT, TOGETHER, Asked, Brought, Recent, check, firsts, pack, unpack
+from saps.storage.past import LAST, RECENT, TOGETHER, Asked, Brought, Recent, check, firsts, pack, unpack
 
 origins = st.builds(Origin, st.sampled_from("ab"), st.integers(1, 2), st.integers(1, 300) | st.just(UNNUMBERED + 7))
 many = st.lists(origins, max_size=3 * TOGETHER)
@@ -40,6 +40,17 @@ def test_what_joins_what_is_packed_counts_and_is_forgotten_as_the_rest(
     recent.join([], most)
     assert len(recent) == len([*recent])
     assert min(most, len(before) + len(added)) <= len(recent) < most + 2 * TOGETHER
+
+
+@given(moves=st.lists(st.lists(origins, max_size=TOGETHER), max_size=12))
+def test_moves_leave_no_small_change(moves: list[list[Origin]]) -> None:
+    """Each left up to three packs that stayed so, however few were in them."""
+    recent = Recent()
+    for had in moves:
+        before, recent = recent, Recent()
+        recent.join([*before.packed, *pack(had)], 1 << 20)
+    assert Counter(recent) == Counter(origin for had in moves for origin in had)
+    assert len(recent.packed) <= len(recent) // TOGETHER + 1
 
 
 @given(had=many, asked=many)
@@ -74,6 +85,13 @@ def test_anything_else_is_refused(raw: bytes) -> None:
         for use in (Recent().join, Brought().join, unpack, firsts, Asked([Origin("a", 1, 1)]).among):
             with pytest.raises(ValueError, match="publications of before"):
                 use([raw])
+
+
+def test_numbers_have_an_end() -> None:
+    above = pack([Origin("a", 1, LAST)])[0].replace(b"\x91\xcf", b"\x92\x01\xcf")
+    check(pack([Origin("a", 1, LAST)]))
+    with pytest.raises(ValueError, match="too large"):
+        check([above])
 
 
 def test_the_oldest_are_forgotten_and_little_memory_is_used() -> None:

@@ -108,8 +108,7 @@ class Changes(msgspec.Struct, frozen=True, array_like=True):
     no_incoming: list[tuple[Number, PacketId]] = []
     """Session and packet identifier of incoming publications that are released."""
     had: list[tuple[Number, list[bytes]]] = []
-    """Session, and the publications that it had before it came to the owner, as `saps.storage.past.pack` returns
-    them."""
+    """Session, and the publications that it had so far, as `saps.storage.past.pack` returns them."""
 
     def shift(self, seconds: float, came: float | None = None) -> None:
         """Convert all times to a clock that is so much ahead. `came`: when the holder got the changes, by that clock;

@@ -24,6 +24,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence, Set
 
+import msgspec
+
 from saps.marks import hit
 from saps.overlay.delivery.multicast import Multicast
 from saps.overlay.delivery.order import Inbox
@@ -306,7 +308,7 @@ class CatchUp:
         if lag is not None:
             lag.wanted.add(topic_filter, math.inf, seq)
         elif self.log.active and self.log.messages and broker not in self._known:
-            lag = self._behind_since(broker, 0)
+            lag = self._behind_since(broker, 0, unnoticed=True)
             self._ask(lag)
             lag.wanted.add(topic_filter, math.inf, seq)
 
@@ -314,15 +316,19 @@ class CatchUp:
         lag = self.lags.get(broker)
         return seq if lag is None else lag.owed_above(seq)
 
-    def _behind_since(self, broker: BrokerRef, seq: int) -> Lag:
+    def _behind_since(self, broker: BrokerRef, seq: int, *, unnoticed: bool = False) -> Lag:
         """Add a lag for a broker that may have missed all publications above `seq`, or above the last one that it is
-        known to have."""
+        known to have. `unnoticed`: it was never lost. A later incarnation of this broker must know of it all the same:
+        what is published from now on may be in the log alone."""
         log = self.log
         seq = max(seq, self.heirs.done(broker), log.first - 1)
         place = log.place_of(seq + 1)
         lag = self.lags[broker] = Lag(broker, place, seq, self._port.now)
         if self.heirs.was_there(broker) or broker.name in self._former:
             lag.cause = Cause.CUT_OFF
+        if unnoticed:
+            fate = lag.fate(self._port.now, self.heirs.heard(broker))
+            self.log.tell(msgspec.structs.replace(fate, taken=self._publishers.seq))
         return lag
 
     def _caught_up(self, lag: Lag) -> None:
@@ -369,7 +375,7 @@ class CatchUp:
             number, when = self._told
             if frame.number or frame.round != number or sender in self._known or not self.log.active:
                 return
-            lag = self._behind_since(sender, 0)
+            lag = self._behind_since(sender, 0, unnoticed=True)
             lag.ask(number, when)
         if lag.state is not State.ASKED or lag.round != frame.round or lag.serial != frame.number:
             return

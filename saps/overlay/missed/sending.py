@@ -98,9 +98,7 @@ class Sending:
         if lag.doubts.topics.get(topic, 0) > lag.passed:
             return True
         last = self._log.topics.get(topic)
-        if lag.state is State.ASKED:
-            if lag.cause is Cause.NEW:
-                return False  # it may have missed nothing
+        if lag.state is State.ASKED and lag.cause is not Cause.NEW:
             if last is None and not any(topic in each.doubts.topics for each in self._lags.values()):
                 return False
             hit("kept back from a broker that names its filters")

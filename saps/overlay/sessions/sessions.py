@@ -85,7 +85,8 @@ class Sessions:
         """By client of a session adopted here: the stamp of its lease, and since when its former owner, if alive, has
         been told."""
         self._untold = Untold(port)
-        self._copied = copies > 1
+        self.replicated = copies > 1
+        """Whether other brokers have copies of lasting sessions."""
         self.copied: CopiesHere
         """The copies of other brokers' sessions here; set by the creator."""
         self.notices: Notices[Claiming | None] = Notices(port, calls, joined, self.leases, self.goes_on, self._answered)
@@ -194,7 +195,7 @@ class Sessions:
         """Return whether the client's session goes on elsewhere if this broker dies. One that it adopts has copies."""
         claiming = self.claimings.get(client)
         adopts = claiming is not None and claiming.inheriting
-        return self._copied and self.host is not None and (adopts or self.host.lasting(client))
+        return self.replicated and self.host is not None and (adopts or self.host.lasting(client))
 
     def release(self, client: str) -> None:
         self.doubts.discard(client)

@@ -28,6 +28,7 @@ from saps.overlay.frames.calls import (
 from saps.overlay.frames.copies import Changes
 from saps.overlay.frames.delivery import GroupDelivery, HighWater, MadeUp, Publish, WantedFilters
 from saps.overlay.frames.sessions import Append, Bequest, Guard
+from saps.storage.past import past_fault
 from saps.topics import subscription_fault, topic_fault
 
 MEMORABLE = 256
@@ -103,7 +104,8 @@ def publish_unsound(frame: Publish) -> str | None:
 def changes_unsound(changes: Changes) -> str | None:
     """Return why the changes of a session are not valid in MQTT, or None."""
     found = _first(subscription_fault(subscription.filter) for subscription in changes.subscriptions)
-    return found or _first(message_unsound(copy.message) for copy in changes.messages)
+    found = found or _first(message_unsound(copy.message) for copy in changes.messages)
+    return found or _first(past_fault(had) for _, had in changes.had)
 
 
 UNSOUND: dict[type, Callable[[Any], str | None]] = {

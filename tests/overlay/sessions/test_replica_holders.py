@@ -141,6 +141,38 @@ def test_a_broker_that_had_adopted_the_log_is_no_holder_of_it_again() -> None:
     nomad.until(lambda: len(nomad.got[1]) == 5)
 
 
+def test_a_broker_that_had_adopted_the_log_is_a_holder_again_if_there_is_no_other() -> None:
+    """It was none for as long as the log lasted: the sessions had one copy, and none when that was lost."""
+    mesh = Replicated(1, disks=True)
+    home, former, third = mesh.build(3)
+    nomad = Nomad.at(home, mesh)
+    mesh.run(2)
+    mesh.partition([former.name])
+    nomad.attend(8)
+    mesh.heal()
+    nomad.attend(3 * CONFIRM + EXCHANGE)
+    assert {*home.node.replicas.source.in_sync} == {former.ref, third.ref}
+    mesh.crash(third.name)
+    nomad.lose()
+    mesh.tell(home, 1, 1)
+    mesh.run(5)
+    mesh.crash(home.name)
+    mesh.run(5)
+    assert nomad.arrive(former)
+
+
+def test_each_holder_knows_all_of_them_though_nothing_happens() -> None:
+    """The last one to follow did not know that it is one, until the next commit: two adopted the sessions."""
+    mesh = Replicated(1)
+    one, *_ = mesh.build(4)
+    Nomad.at(one, mesh)
+    mesh.run(2)
+    source = one.node.replicas.source
+    for ref in source.in_sync:
+        [copy] = mesh.brokers[ref.name].node.replicas.copies.values()
+        assert {*copy.holders} == {*source.in_sync}
+
+
 def test_a_holder_stays_until_the_one_in_its_place_has_all_that_is_done() -> None:
     """A commit could be done by the old holders alone, on its way to the new ones as these answered their snapshots."""
     port, refs, done = Port(), refs_of("x/e", "x/f"), list[int]()

@@ -9,6 +9,7 @@ import pytest
 
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.durable import DurableSession
+from saps.frontend.mqtt.session.memory import Memory
 from saps.routing.batch import Batch, Origin
 from saps.storage.journal import Row, Table
 from saps.storage.past import RECENT, TOGETHER, Asked, pack
@@ -111,6 +112,23 @@ def test_an_adopted_session_remembers_as_much_as_it_did_at_its_owner() -> None:
     mesh.run(1)
     session = stored(mesh, two)
     assert session.had.keys() == had
+
+
+def test_what_a_branch_brings_does_not_count_as_what_is_remembered_without_gaps() -> None:
+    """Of what is late, only what is older than that counts as had."""
+    mesh = Replicated(1)
+    one, *_ = mesh.build(3)
+    Nomad.at(one, mesh)
+    session = stored(mesh, one)
+    here = [Origin("b1", 1, number) for number in range(1000, 1000 + 3 * RECENT)]
+    session._copies.here.extend(here)
+    forgotten, had = here[RECENT // 2], here[-1]
+    for theirs in ([], [Origin("b1", 1, number) for number in range(500, 600)]):
+        session.remember(pack(theirs))
+        memory = Memory(session, True, Asked([forgotten, had]))
+        assert not memory.lacks(forgotten)
+        assert not memory.lacks(had)
+        assert memory.lacks(Origin("b1", 1, 1000 + 3 * RECENT))
 
 
 def test_a_session_remembers_more_while_another_broker_is_lost() -> None:

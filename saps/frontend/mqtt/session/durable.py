@@ -145,6 +145,11 @@ class DurableSession(Session):
         return self._copies.among(asked) | {origin for origin in self.pending if origin in asked}
 
     @property
+    def unbroken(self) -> list[bytes]:
+        """The publications of `past` since which none is forgotten, as `saps.storage.past.pack` returns them."""
+        return self._copies.unbroken
+
+    @property
     def remembers(self) -> int:
         """Number of publications in `past`."""
         return self._copies.count
@@ -189,7 +194,7 @@ class DurableSession(Session):
 
     def rows(self) -> Iterator[Change]:
         """Yield all rows of the session, for a broker that has had none of its changes so far. Unlike in the journal,
-        `Table.HAD` has also what the client got here."""
+        `Table.HAD` has all that the client has got by now."""
         if not self.stored:
             return
         number = self.number
@@ -203,8 +208,8 @@ class DurableSession(Session):
             yield Table.HAD, number, (number, past)
 
     def _keep_had(self) -> None:
-        if elsewhere := self._copies.elsewhere.packed:
-            self._journal.put(Table.HAD, self.number, (self.number, elsewhere))
+        if past := self.past:
+            self._journal.put(Table.HAD, self.number, (self.number, past))
 
     def _open_books(self) -> None:
         assert not self.window.inflight, "a session that was not to last is over by now"

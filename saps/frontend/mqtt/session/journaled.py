@@ -52,6 +52,11 @@ class Copies:
         return [*self.elsewhere.packed, *self.here.packed, *pack(self._settled())]
 
     @property
+    def unbroken(self) -> list[bytes]:
+        """The publications of `past` since which none is forgotten, as `saps.storage.past.pack` returns them."""
+        return [*self.here.packed, *pack(self._settled())] if len(self.here) >= RECENT else self.past
+
+    @property
     def count(self) -> int:
         """Number of publications in `past`."""
         return len(self.elsewhere) + len(self.here) + len(self.settling)

@@ -21,7 +21,7 @@ class Memory:
         if isinstance(session, DurableSession):
             self._known |= session.among(asked)
             if late and session.remembers >= RECENT:
-                self._first = firsts(session.past)
+                self._first = firsts(session.unbroken)
                 for origin in session.pending:
                     self._first[origin[:2]] = min(origin.seq, self._first.get(origin[:2], origin.seq))
 

@@ -136,7 +136,7 @@ class MigrationTarget:
         del self.transfers[transfer.serial]
         if not transfer.branch and transfer.stage in (Stage.SUBSCRIBING, Stage.PULLING, Stage.PULLED, Stage.ARRIVED):
             self._host.discard(transfer.claiming.client)
-            transfer.parts, transfer.request = [], None
+        transfer.parts, transfer.request = [], None
 
     def interrupt(self, client: str) -> None:
         """Stop asking other brokers for the client's session, since this broker adopts it.

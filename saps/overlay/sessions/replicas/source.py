@@ -10,7 +10,7 @@
    brokers at least, and each holder in sync has all of them.
 4. A dead holder is replaced. If no holder is left, the owner goes on alone, or waits for one (`refuse`).
 5. A holder that refuses the log has adopted its sessions, as this broker was declared dead. The owner begins another
-   log, and asks the session directory who has its sessions.
+   log, and asks the session directory who has its sessions; not if enough others follow, and this one never did.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SILENT = 0.5
 FENCED = 1.0
 """Seconds until a holder that has refused a log is asked to follow the next one."""
 EXCHANGE = 10.0
-"""Seconds between two exchanges of holders for better ones: each begins with a snapshot."""
+"""Seconds between two exchanges of holders for better ones, where there are enough: each begins with a snapshot."""
 
 
 class _Holder:
@@ -113,11 +113,12 @@ class Source:
         commit has it, the next commit must report the removal."""
         self._log = 1
         self._commit = 0
-        """Number of commits so far; 0 while there has been nothing to copy."""
+        """Number of commits that had something to copy."""
         self._streams = 0
         self._holders: dict[str, _Holder] = {}
-        self._barred: dict[str, tuple[float, int]] = {}
-        """Until when brokers that have refused a log are not asked to hold copies, and of which log; 0: of any."""
+        self._barred: dict[str, tuple[BrokerRef, float, int]] = {}
+        """By name: until when brokers that have refused a log are not asked to hold copies, and of which log; 0: of
+        any."""
         self._exchanged = -EXCHANGE
         """When a holder was last begun in exchange for another one, in seconds of the port's clock."""
         self._waiting: _Commit | None = None
@@ -211,12 +212,10 @@ class Source:
 
     def _chosen(self) -> list[BrokerRef]:
         """Return who should follow the log. Of equally good brokers those that do are preferred."""
-        now = self._port.now
         found = {holder.ref.name: holder.ref for holder in self._holders.values()}
         for ref in self._candidates():
             known = ref.name == self._port.me.name or ref.name in found
-            until, log = self._barred.get(ref.name, (0.0, 0))
-            if not known and (until <= now or log not in (0, self._log)) and self._port.reachable(ref):
+            if not (known or self._is_barred(ref)) and self._port.reachable(ref):
                 found[ref.name] = ref
         chosen: list[BrokerRef] = []
         while found and len(chosen) < self._wanted:
@@ -224,6 +223,10 @@ class Source:
             del found[best.name]
             chosen.append(best)
         return chosen
+
+    def _is_barred(self, ref: BrokerRef) -> bool:
+        barred, until, log = self._barred.get(ref.name, (ref, 0.0, 0))
+        return barred == ref and until > self._port.now and log in (0, self._log)
 
     def _rank(self, ref: BrokerRef, chosen: list[BrokerRef]) -> tuple[bool, bool, bool, bytes]:
         """Return the sort key of a candidate: the same site first, then a zone without a copy, a holder, a hash."""
@@ -286,7 +289,7 @@ class Source:
             if not holder.queue:
                 break
             frame = holder.queue.popleft()
-            frame.holders = self._followers
+            frame.holders = [*dict.fromkeys([*self._followers, holder.ref])]
             holder.unacked.append(frame)
             self._port.send(holder.ref, frame)
         self._watch()
@@ -319,16 +322,16 @@ class Source:
             if frame.seq:
                 self._port.send(sender, Replaced(frame.stream))
             return
-        if frame.fenced and not holder.acked and any(each.in_sync for each in self._holders.values()):
+        if frame.fenced and not holder.acked and len(self.in_sync) >= self._wanted:
             hit("log fenced by a broker that never followed it")  # the sessions that it had adopted are here again
-            self._barred[sender.name] = math.inf, self._log
+            self._barred[sender.name] = sender, math.inf, self._log
             self._drop(holder)
             self.review()
             return
         if frame.fenced:
             logger.warning("%s has adopted the sessions of this broker, which it took for dead", sender.name)
             hit("log fenced")
-            self._barred[sender.name] = self._port.now + FENCED, 0
+            self._barred[sender.name] = sender, self._port.now + FENCED, 0
             self._log += 1
             for each in [*self._holders.values()]:
                 self._drop(each)
@@ -337,7 +340,7 @@ class Source:
             self._owner.fenced()
             return
         if frame.declined:
-            self._barred[sender.name] = math.inf, 0
+            self._barred[sender.name] = sender, math.inf, 0
         if frame.declined or (not frame.seq and holder.acked):  # or the holder took this broker for dead
             self._drop(holder)
             self.review()
@@ -347,7 +350,7 @@ class Source:
         if holder.in_sync and not synced:
             holder.sure_at = holder.seq
         if first and holder.acked:
-            self._tell([each for each in self._holders.values() if each is not holder])
+            self._tell([*self._holders.values()])
         while holder.unacked and holder.unacked[0].seq <= holder.acked:
             holder.unacked.popleft()
             holder.progress = self._port.now
