@@ -228,6 +228,10 @@ class SessionHost(Protocol):
         there is a session to hand over, `NOTHING` if not, and `FORBIDDEN`, without any change, if it is another
         user's."""
 
+    def rest(self, client: str) -> list[bytes]:
+        """Return the identifiers of QoS 2 messages that the client of a session may not have released, in the form that
+        `merge` takes, for the broker that goes on when this session ends; empty if there are none."""
+
     def filters(self, client: str) -> list[str]:
         """Return the filters of the session's subscriptions."""
 

@@ -74,6 +74,8 @@ class TakeOverAnswer(Frame, tag=61):
     another broker. 4: I have a later lease. 5: it belongs to another user."""
     gone: BrokerRef | None = None
     """If there is no session: the broker to which it moved last from here, as far as known."""
+    rest: list[bytes] = []
+    """Of a session that has just ended: what its client has not released (`SessionHost.rest`)."""
 
 
 class Pull(Frame, tag=62):

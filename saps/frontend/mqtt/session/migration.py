@@ -19,6 +19,7 @@ from saps.frontend.mqtt.session.durable import Base, DurableSession
 from saps.frontend.mqtt.session.memory import Memory
 from saps.frontend.mqtt.session.session import HALF_DONE, Session
 from saps.frontend.mqtt.session.snapshot import (
+    Item,
     Settings,
     copies_of,
     described,
@@ -146,16 +147,17 @@ class SessionMigration:
         if client in self._arrivals or client in self._sessions:
             return False
         self._arrivals[client] = []
-        if not claim(partial(self._adopted, client, settle)):
+
+        def adopted(arrival: Arrival) -> None:
+            session = self._sessions.get(client)
+            if arrival is Arrival.MOVED and session is not None:
+                settle(session)
+            self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
+
+        if not claim(adopted):
             self._arrivals.pop(client, None)
             return False
         return True
-
-    def _adopted(self, client: str, settle: Callable[[Session], None], arrival: Arrival) -> None:
-        session = self._sessions.get(client)
-        if arrival is Arrival.MOVED and session is not None:
-            settle(session)
-        self._arrived(client, arrival if arrival in (Arrival.MOVED, Arrival.LATER) else Arrival.BUSY)
 
     def moving(self, client: str) -> bool:
         """Return whether the client's session is moving to or from another broker."""
@@ -228,6 +230,12 @@ class SessionMigration:
         if session.will is not None:
             session.will.due = inf
         return Yields.SESSION
+
+    def rest(self, client: str) -> list[bytes]:
+        session = self._sessions.get(client)
+        inflight = {} if session is None else session.window.inflight
+        items = [Item(number) for number, copy in inflight.items() if copy is None or copy[1].qos == 2]
+        return packed(items, {}) if items else []
 
     def filters(self, client: str) -> list[str]:
         return list(self._sessions[client].subscriptions)

@@ -100,9 +100,12 @@ class MigrationSource:
 
     def on_take_over(self, sender: BrokerRef, frame: TakeOver) -> None:
         """Answer a target's request for a session, or for the end of a session."""
+        host = self._sessions.host
+        rest = [] if host is None or frame.keep else host.rest(frame.client)
         answer = self._yield(sender, frame)
         logger.debug("%s asks for the session of %r: %s", sender.name, frame.client, Yields(answer).name)
-        self._port.send(sender, TakeOverAnswer(frame.serial, answer, self._whither(frame.client, answer)))
+        rest = rest if answer == Yields.NOTHING else []
+        self._port.send(sender, TakeOverAnswer(frame.serial, answer, self._whither(frame.client, answer), rest))
 
     def _whither(self, client: str, answer: int) -> BrokerRef | None:
         """Return the broker to which a session has gone that is not here. The one that asks may have come from beyond a
@@ -299,6 +302,16 @@ class Migrations:
             Departed: self._on_departed,
             Offer: self._on_offer,
         }
+
+    def release(self, client: str, rest: list[bytes]) -> None:
+        """Have the session here release what its client has from another one of its own, which has ended: it would take
+        later messages with these identifiers for the same ones."""
+        if rest and self._sessions.host is not None:
+            hit("released for a session that has ended elsewhere")
+            try:
+                self._sessions.host.merge(client, rest)
+            except ValueError as error:
+                logger.error("what is left of the session of %r cannot be read: %s", client, error)
 
     def _on_departed(self, sender: BrokerRef, frame: Departed) -> None:
         if not self.target.on_departed(sender, frame) and not frame.granted:

@@ -201,10 +201,12 @@ class MigrationTarget:
 
     def on_take_over_answer(self, sender: BrokerRef, frame: TakeOverAnswer) -> None:
         """Handle the answer of a source: pull its session, ask again, ask the next broker, or end the claim."""
-        dropping = self.dropping.get(frame.serial)
+        transfer, dropping = self._asked(sender, frame.serial), self.dropping.get(frame.serial)
         if dropping is not None and dropping[0] == sender:
             del self.dropping[frame.serial]
-        transfer = self._asked(sender, frame.serial)
+            self._sessions.migrations.release(dropping[1].client, frame.rest)
+        elif transfer is not None and transfer.branch:
+            self._sessions.migrations.release(transfer.claiming.client, frame.rest)
         if transfer is None or transfer.stage is not Stage.ASKING:
             return
         transfer.heard = self._port.now
