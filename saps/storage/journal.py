@@ -65,12 +65,12 @@ class Stored:
         """Identifies the publication at every broker that stores it. Set at the latest when `Journal.take` returns
         the row."""
         self._single = single
-        self._told: list[Callable[[Origin], None]] = []
+        self._told: tuple[Callable[[Origin], None], ...] = ()
 
     def tell(self, renumbered: Callable[[Origin], None]) -> None:
         """Have `renumbered` called with the origin that the mesh gives the publication, if it has none yet."""
         if self._single is not None:
-            self._told.append(renumbered)
+            self._told += (renumbered,)
 
     def renumber(self, incarnation: tuple[str, int]) -> bool:
         """Take over the origin that the mesh has given the publication. Return whether another one was settled."""
@@ -79,7 +79,7 @@ class Stored:
             return False
         for renumbered in self._told:
             renumbered(self.settle(incarnation))
-        self._told.clear()
+        self._told = ()
         return True
 
     def settle(self, incarnation: tuple[str, int]) -> Origin:

@@ -63,6 +63,10 @@ def _groups(packed: bytes) -> _Groups:
         raise ValueError(f"publications of before: {error}") from None
 
 
+def _count(packed: bytes) -> int:
+    return sum(len(steps) for _, _, steps in _groups(packed))
+
+
 def check(packed: Iterable[bytes]) -> None:
     """Raise `ValueError` for anything but what `pack` has made."""
     for each in packed:
@@ -109,8 +113,10 @@ class Asked:
         for each in packed:
             for broker, incarnation, steps in _groups(each):
                 key = broker, incarnation
-                low, high = bounds.get(key, (1, 0))
-                if low <= high and steps[0] <= high and sum(steps) >= low:
+                if key not in bounds:
+                    continue
+                low, high = bounds[key]
+                if steps[0] <= high and sum(steps) >= low:
                     seqs = self._seqs[key].intersection(accumulate(steps))
                     found.update(Origin(broker, incarnation, seq) for seq in seqs)
         return found
@@ -153,14 +159,14 @@ class Recent:
     def join(self, packed: Iterable[bytes], most: int = RECENT) -> None:
         """Add what `pack` has made, before the last ones of those here. Raises `ValueError` for anything else. What is
         packed by fewer than `TOGETHER` is packed together: else each move of a session would add to it."""
-        added = [(each, sum(len(steps) for _, _, steps in _groups(each))) for each in packed]
+        added = [(each, _count(each)) for each in packed]
         every, self._packed, self._count = [*self._packed, *added], [], 0
         few = [each for each, count in every if count < TOGETHER]
         for each, count in every:
             if count >= TOGETHER:
                 self._add(each, count)
         for each in pack(unpack(few)):
-            self._add(each, sum(len(steps) for _, _, steps in _groups(each)))
+            self._add(each, _count(each))
         self._forget(most)
 
     def _add(self, packed: bytes, count: int) -> None:

@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> None:
     """Merge the parts of a branch into the session here."""
     here = [copy for copy in (*session.window.inflight.values(), *(session.queue.copies or ())) if copy is not None]
-    acknowledged = acknowledged_of(found, Asked(origin_of(copy[0], incarnation_of(common)) for copy in here))
+    incarnation = incarnation_of(common)
+    acknowledged = acknowledged_of(found, Asked(origin_of(copy[0], incarnation) for copy in here))
     _settle(common, session, acknowledged)
     items = [item for part in found for item in part.items]
     had = session.among(Asked(item.origin for item in items))
@@ -60,8 +61,8 @@ def merge_branch(common: Common, session: DurableSession, found: list[Part]) -> 
         if session.incoming is not None and packet_id not in session.incoming:
             session.incoming[packet_id] = reached
     theirs = unpack(had_of(found))
-    had = session.among(Asked(theirs))
-    session.remember(pack(origin for origin in theirs if origin not in had))
+    remembered = session.among(Asked(theirs))
+    session.remember(pack(origin for origin in theirs if origin not in remembered))
     session.came((item.origin for item in fresh if item.origin is not None), had_of(found))
 
 
