@@ -43,11 +43,10 @@ FLOORS = 4096
 LASTS = 1 << 17
 """Most pairs of origin and topic without a sequence whose last delivery is remembered. Each costs about 200 bytes."""
 HELD_BYTES = 64 << 20
-"""Most payload held over all sequences, in bytes; beyond it the gap before the latest arrival is given up. A higher
-limit costs memory when much is lost."""
+"""Most payload held over all sequences, in bytes. Beyond it the gap before the latest arrival is given up, or with QoS
+1 and 2 the arrival is dropped. A higher limit costs memory when much is lost."""
 HELD = 4096
-"""Most publications held per origin and topic; beyond it the oldest gap is given up, whatever its QoS. At 1,000
-messages a second this is 4 s."""
+"""Most publications held per origin and topic; the same beyond it. At 1,000 messages a second this is 4 s."""
 DOUBTED = -1
 """Stands for a number of subscribers if a publication is held, or may not have been delivered although a later number
 has. The publishers' broker must repeat the publication."""
@@ -345,7 +344,7 @@ class Inbox:
             for topic, gone in self._sequences.get(broker, {}).items():
                 for seq in list(gone.held):  # held ones are unacknowledged: an origin that comes back repeats them
                     self._taken(gone, seq)
-                gone.first = 0
+                gone.first = gone.tail = 0
                 self._remember(broker, topic, gone)
                 self._floors[broker] = max(gone.last, self._floors.pop(broker, 0))
             self._sequences.pop(broker, None)
@@ -398,11 +397,20 @@ class Inbox:
         self._drain(origin, topic, sequence)
 
     def _hold(self, origin: BrokerRef, single: Batch, seq: int, prev: int, sequence: _Sequence) -> None:
+        """Hold a publication, if there is room.
+
+        Where QoS 1 or 2 is missing there may be none: the publication is dropped, and asked for when the gap is filled.
+        Where only QoS 0 is missing the gap is given up."""
         new = not sequence.missing
-        sequence.hold(seq, single, prev, self._port.now)
-        self._held_bytes += single.size
+        full = len(sequence.held) >= HELD or self._held_bytes + single.size > HELD_BYTES
+        if full and sequence.reliable:
+            hit("no room to hold")
+            sequence.tail = max(sequence.tail, seq)
+        else:
+            sequence.hold(seq, single, prev, self._port.now)
+            self._held_bytes += single.size
         self._ask_later(origin, single.topic, sequence, new)
-        while sequence.held and (len(sequence.held) > HELD or self._held_bytes > HELD_BYTES):
+        while sequence.held and not sequence.reliable and (len(sequence.held) > HELD or self._held_bytes > HELD_BYTES):
             self._give_up(origin, single.topic, sequence)
 
     def _ask_later(self, origin: BrokerRef, topic: str, sequence: _Sequence, new: bool) -> None:

@@ -129,11 +129,37 @@ def test_what_may_be_lost_with_an_adoption_is_delivered_and_not_acknowledged() -
     assert port.doubled == [1], "of another origin"
 
 
-def test_what_is_held_is_bounded() -> None:
+def test_beyond_the_bound_of_what_is_held_a_gap_of_qos_0_is_given_up() -> None:
     port = Origin(answers=False)
     for seq in range(2, order.HELD + 3):
-        port.inbox.accept(ORIGIN, data(seq, 1))
+        port.inbox.accept(ORIGIN, data(seq, 0))
     assert list(port.delivered) == list(range(2, order.HELD + 3))
+
+
+@marks.expect("no room to hold")
+@pytest.mark.parametrize("first", [0, 1], ids=["qos 0 missing", "qos 1 missing"])
+def test_beyond_the_bound_of_what_is_held_qos_1_is_refused_and_comes_when_there_is_room(first: int) -> None:
+    port, count = Origin(), 2 * order.HELD
+    frames = {seq: data(seq, first if seq == 1 else 1 - seq % 7 // 6) for seq in range(1, count + 1)}
+    for seq in range(2, count + 1):
+        if frames[seq].qos:
+            port.has[seq] = frames[seq]
+        assert port.inbox.accept(ORIGIN, frames[seq]) == [order.DOUBTED if frames[seq].qos else 0]
+    port.arrives(frames[1], order.ASK_AFTER / 2)
+    port.run()
+    delivered = list(port.delivered)
+    assert delivered == sorted(delivered)
+    assert {1, *port.has} <= {*delivered}
+    assert not port.doubled
+
+
+def test_nothing_is_asked_of_an_origin_that_is_gone_for_good() -> None:
+    origin = Origin(answers=False)
+    origin.inbox.accept(ORIGIN, data(1, 1))
+    origin.inbox.expect(ORIGIN, "t", 5)
+    origin.dead = True
+    origin.inbox.forget(ORIGIN, over=False)
+    origin.run()  # to an end
 
 
 @pytest.mark.parametrize("back", [True, False])
