@@ -90,10 +90,13 @@ class Progress:
             del self._seqs[:past]
             self._forgotten += past
 
-    def acknowledged(self, member: BrokerRef, seq: int) -> None:
-        """Note that a member has everything up to this sequence number."""
-        if member in self._at:
-            self._at[member] = max(self._at[member], self._forgotten + bisect_right(self._seqs, seq))
+    def acknowledged(self, member: BrokerRef, seq: int) -> bool:
+        """Note that a member has everything up to this sequence number. Return whether it had less before."""
+        before, now = self._at.get(member), self._forgotten + bisect_right(self._seqs, seq)
+        if before is None or before >= now:
+            return False
+        self._at[member] = now
+        return True
 
     def left_behind(self) -> list[BrokerRef]:
         """Return the members that are too far behind for another datagram."""

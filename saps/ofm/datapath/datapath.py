@@ -107,6 +107,8 @@ class Datapath:
         if path is None:
             stream = self._publishers.stream(topic)
             path = self._paths[topic] = Path(self._port, stream, served, self.settings, self._use, directory)
+            if (former := self._former.get(topic)) is not None:
+                path.history.follow(former.history)
         elif path.sending is not None and directory is not None:
             path.sending.follow(directory, self._port.now)
         if not path.served.brokers <= served.brokers:
@@ -228,7 +230,7 @@ class Datapath:
             if raw is None and part.seqs[0] == body.seqs[0]:
                 return False
             if origin is None:
-                path.history.append((part, members))
+                path.history.add(now, part, members)
                 path.reach.progress.sent(members, part.seqs[-1])
             if raw is not None:
                 self._fly(path, raw, Flight(now, mark_of(raw), part, members, origin))
@@ -244,12 +246,15 @@ class Datapath:
         return True
 
     def remembered(self, member: BrokerRef, topic: str, after: int, upto: int) -> list[Publish]:
-        paths = [path for path in (self._former.get(topic), self._paths.get(topic)) if path is not None]
-        sent = (body for path in paths for body, members in path.history if member in members)
-        found = [to_topic(body, topic, after, upto) for body in sent]
-        if any(found) and (path := self._paths.get(topic)) is not None:
+        path = self._paths.get(topic)
+        known = self._former.get(topic) if path is None else path
+        if known is None:
+            return []
+        found = known.history.lacking(member, after, upto)
+        if found and path is not None:
             path.flights.window.lost(path.flights.latest, self._serial)
-        return [body for body in found if body is not None]
+        bodies = [*found, *known.waiting.bodies(member)]  # what waits is not lost
+        return [body for each in bodies if (body := to_topic(each, topic, after, upto)) is not None]
 
     def _fly(self, path: Path, raw: bytes, flight: Flight) -> None:
         self._serial += 1

@@ -5,6 +5,7 @@ The loopback packet (SAPS 2016, 3.1.2) is the acknowledgement: it clocks the win
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -56,7 +57,7 @@ class Meter:
     """Publications a second, over the last `SPAN` to twice `SPAN` seconds."""
 
     def __init__(self) -> None:
-        self._began = self._before_began = 0.0
+        self._began = self._before_began = -math.inf
         self._count = self._before = 0
 
     def add(self, count: int, now: float) -> None:
@@ -68,9 +69,10 @@ class Meter:
         self._count += count
 
     def rate(self, now: float) -> float:
-        """Return the publications a second, infinite before enough time has been measured."""
+        """Return the publications a second, infinite if too little time has been measured, or none lately."""
         elapsed = now - self._before_began
-        return (self._before + self._count) / elapsed if elapsed >= SPAN / 2 else float("inf")
+        lately = now - self._began < 2 * SPAN
+        return (self._before + self._count) / elapsed if lately and elapsed >= SPAN / 2 else math.inf
 
 
 class Flight(msgspec.Struct):

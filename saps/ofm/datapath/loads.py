@@ -81,6 +81,10 @@ class Waiting:
         """Return whether the queue has room for the load."""
         return self.size + load.size <= MOST_BYTES and self.count + len(load.weights) <= MOST
 
+    def bodies(self, member: BrokerRef) -> list[Publish]:
+        """Return this broker's own publications that wait to be sent to a member."""
+        return [load.body for load in self._loads if load.origin is None and member in load.members]
+
     def take(self, room: int) -> list[Load]:
         """Remove and return the oldest load and those behind it that fit with it into one datagram. `room` is the
         datagram's bytes for publications."""

@@ -21,6 +21,37 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.ring.keys import BrokerRef
 
+KEPT = 20.0
+"""Seconds for which members may ask for what was sent: more than they take to notice a gap and to give it up."""
+
+
+class History:
+    """The publications that were sent along one tree lately, with their members, which may miss them."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: datagrams that are kept."""
+        self._sent: deque[tuple[float, Publish, tuple[BrokerRef, ...]]] = deque(maxlen=most)
+
+    def add(self, now: float, body: Publish, members: tuple[BrokerRef, ...]) -> None:
+        """Note publications that leave now, after all others."""
+        while self._sent and self._sent[0][0] < now - KEPT:
+            self._sent.popleft()
+        self._sent.append((now, body, members))
+
+    def follow(self, former: History) -> None:
+        """Keep also what was sent along the tree before this one."""
+        self._sent.extendleft(reversed(former._sent))
+
+    def lacking(self, member: BrokerRef, after: int, upto: int) -> list[Publish]:
+        """Return what was sent to a member with numbers above `after` and up to `upto`, or more, the oldest first."""
+        found: list[Publish] = []
+        for _, body, members in reversed(self._sent):
+            if body.seqs[-1] <= after:
+                break
+            if body.seqs[0] <= upto and member in members:
+                found.append(body)
+        return found[::-1]
+
 
 class Path:
     """The tree of one topic, as this broker's publications use it."""
@@ -42,8 +73,7 @@ class Path:
         self.overheads: dict[BrokerRef | None, int] = {}
         """Origin (None: this broker) -> most bytes of a datagram without publications."""
         self.flights = Flights(settings.loopback)
-        self.history: deque[tuple[Publish, tuple[BrokerRef, ...]]] = deque(maxlen=settings.history)
-        """The publications of the last datagrams, with their members, which may miss them."""
+        self.history = History(settings.history)
         self.sending = None if directory is None else Sending(stream.topic, directory)
         """Addresses and plane of stateless delivery. None along a tree."""
         self.group = stream.topic if directory is None else EVERY_TOPIC

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from saps.ofm.datapath.congestion import Progress
 from saps.ofm.datapath.settings import DatapathSettings
+from saps.ofm.datapath.trial import PROVEN
 from saps.overlay.delivery.ofm_members import Served
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
@@ -19,8 +21,10 @@ class Reach:
         self._port = port
         self._changed = changed
         self._at_most = settings.retry_at_most
-        self._rejoin = settings.retry
+        self._rejoin = self._at_least = settings.retry
         """Seconds until members that ALM serves are tried along the tree again."""
+        self._rejoined = -math.inf
+        """Time at which members were last tried again."""
         self.progress = Progress()
         self._held_since: float | None = None
         """Time since which the sender waits for members that are behind. None if it does not wait."""
@@ -41,9 +45,10 @@ class Reach:
         return self._held_since
 
     def acknowledged(self, member: BrokerRef, seq: int) -> None:
-        """Handle a member's acknowledgement of everything up to a number."""
-        self.progress.acknowledged(member, seq)
-        self._held_since = None
+        """Handle a member's acknowledgement of everything up to a number. Without progress nothing has changed: a
+        member with a gap repeats its acknowledgement."""
+        if self.progress.acknowledged(member, seq):
+            self._held_since = None
 
     def check(self, timeout: float) -> None:
         """Stop waiting for members that are behind and have made no progress for `timeout` seconds."""
@@ -58,12 +63,17 @@ class Reach:
         """Serve these members by ALM for a while. The tree does not reach them, although the sender's copies come
         back."""
         names = frozenset((member.name, member.incarnation) for member in members)
+        self._without |= names
+        self._changed()
+        if not names:
+            return
+        if self._port.now - self._rejoined > PROVEN:
+            self._rejoin = self._at_least
         delay, self._rejoin = self._rejoin, min(2 * self._rejoin, self._at_most)
 
         def again() -> None:
             self._without -= names
+            self._rejoined = self._port.now
             self._changed()
 
-        self._without |= names
-        self._changed()
         self._port.after(delay, again)

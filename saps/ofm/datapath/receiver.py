@@ -23,6 +23,10 @@ from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
 from saps.routing.batch import MOST
 
+UNHEARD = 4096
+"""Most topics whose datagrams since the last acknowledgement are counted. Beyond it counting begins anew, which delays
+acknowledgements."""
+
 
 class Receiver:
     """The receiving half of `saps.ofm.datapath.datapath.Datapath`, which shares its `counts`."""
@@ -121,6 +125,8 @@ class Receiver:
             return  # with QoS 1 and 2 a repeat is acknowledged again: the first copy may have come by ALM
         unheard = self._unheard.pop(key, 0) + len(together)
         if not frame.qos and unheard < FEEDBACK:
+            if len(self._unheard) >= UNHEARD:
+                self._unheard.clear()
             self._unheard[key] = unheard
         else:
             last, subscribers = self._due.get(key, (0, 0))

@@ -13,6 +13,7 @@ The second keeps the order: datagrams would overtake what waits in the links, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from saps.overlay.ring.keys import BrokerRef
@@ -30,7 +31,7 @@ class Ceiling:
     """The load that a tree has been found to carry."""
 
     def __init__(self) -> None:
-        self.rate = float("inf")
+        self.rate = math.inf
         """Publications a second."""
 
     def exceeded(self, carried: float) -> None:
@@ -86,9 +87,12 @@ class Trial:
     def may_try(self, now: float, published: int) -> bool:
         """Return whether no more is published than the tree carries."""
         assert self.left_at is not None
+        if math.isinf(self.ceiling.rate):
+            return True
         elapsed = now - self.left_at
-        offered = (published - self._left_with) / elapsed if elapsed > 0 else 0.0
-        if self.ceiling.allows(offered):
+        if elapsed < self._retry - 1e-9:  # too short to tell
+            return False
+        if self.ceiling.allows((published - self._left_with) / elapsed):
             return True
         self.left_at, self._left_with = now, published
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from saps.ofm.datapath.flights import RoundTrip
@@ -47,7 +48,7 @@ class Unanswered:
         if not queue:
             return []
         for each in queue:
-            if each.last > ack.seq:
+            if each.last > ack.seq or each.sent == math.inf:  # nobody can have what has not left
                 break
             if sender in each.waiting:
                 del each.waiting[sender]

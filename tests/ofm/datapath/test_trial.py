@@ -17,7 +17,7 @@ from saps.overlay.frames.delivery import Part, Publish
 from saps.overlay.ring.keys import BrokerRef
 from saps.simulator import Network
 from tests.agents.switchovers import Scene
-from tests.agents.test_switchover import steady
+from tests.agents.test_switchover import publish, steady
 
 ONE, TWO = (BrokerRef(name, 1, f"10.0.0.{number}:1", "c") for number, name in enumerate(("one", "two"), 1))
 
@@ -90,6 +90,25 @@ def test_what_is_offered_is_measured_from_one_try_to_the_next() -> None:
     trial.ceiling.exceeded(1000.0)
     assert not trial.may_try(11.0, 5000)
     assert trial.may_try(12.0, 5900)
+
+
+def test_a_second_look_at_the_same_moment_neither_allows_a_tree_nor_raises_its_ceiling() -> None:
+    trial = tried(published=0)
+    trial.ceiling.exceeded(1000.0)
+    assert not trial.may_try(11.0, 5000)
+    ceiling = trial.ceiling.rate
+    assert not trial.may_try(11.0, 5000)
+    assert not trial.may_try(11.1, 5001)
+    assert trial.ceiling.rate == ceiling
+
+
+@pytest.mark.parametrize("slowly", [False, True])
+def test_a_tree_has_no_ceiling_before_anything_is_measured(slowly: bool) -> None:
+    meter = Meter()
+    if slowly:
+        for second in range(5):
+            meter.add(1, second)
+    assert meter.rate(10.0) == float("inf")
 
 
 @given(st.lists(st.floats(0.001, 0.2), min_size=20, max_size=300))
@@ -185,3 +204,28 @@ def test_a_tree_that_was_left_is_not_used_while_alm_is_far_behind() -> None:
     scene.simulation.run(5)
     for broker in scene.brokers[2:]:
         assert sum(len(message.payload) == 200 for _, message in broker.delivered) == 6310
+
+
+@pytest.mark.parametrize("changes", [0, 1, 2])
+def test_what_a_member_misses_is_repeated_after_changes_of_the_tree(changes: int) -> None:
+    scene = steady(Mode.EITHER, settings=DatapathSettings())
+    victim = scene.brokers[5]
+    scene.ofm.faults.deaf.add(victim.name)
+    publish(scene, 1)
+    scene.ofm.faults.deaf.clear()
+    for _ in range(changes):
+        scene.brokers[0].act(lambda: scene.ofm.agents["b0"].revoke("a/b", 1 << 62))
+        scene.simulation.run(0.4)
+    scene.simulation.run(10)
+    scene.recorder.judge(faulty=False)
+
+
+def test_a_member_that_asks_for_what_waits_is_not_told_that_it_does_not_come() -> None:
+    scene = steady(Mode.EITHER, settings=DatapathSettings())
+    datapath, member = scene.ofm.datapaths["b0"], scene.brokers[5].node.port.me
+    last = scene.brokers[0].node.rendezvous.publishers.streams["a/b"].last_seq
+    sent = datapath.counts["sent"]
+    busy(scene, 20, 0.0)
+    assert datapath.counts["sent"] - sent < 20
+    found = datapath.remembered(member, "a/b", last, last + 20)
+    assert [seq for each in found for seq in each.seqs] == list(range(last + 1, last + 21))
