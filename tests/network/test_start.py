@@ -105,7 +105,7 @@ def one_site(folder: Path, seed: int, *, join: bool) -> Site:
             "/var/lib/saps/b1.db": str(folder / f"b{number}.db"),
             "/etc/saps": str(folder),
             "10.0.1.1:7300": f"{site.net}.{number}:7300",
-            "0.0.0.0:1883": f"{site.net}.{number}:1883",
+            "127.0.0.1:1883": f"{site.net}.{number}:1883",
             "127.0.0.1:8080": f"{site.net}.{number}:8080",
         }.items():
             assert old in text, old
