@@ -28,8 +28,8 @@ LARGER = {
 """For a unit, larger ones: the least value that is said in it, its size, its name."""
 BAR = r"\|"
 """A bar within a cell."""
-UNITS = {"1/s": "a second", "fraction": ""}
-"""Written otherwise here."""
+UNITS = {"s": "s", "h": "h", "bytes": "bytes", "1/s": "a second"}
+"""As they are written here; others are what the text counts."""
 
 
 def row(program: Program[Any], knob: Knob) -> str:
@@ -45,7 +45,7 @@ def _default(knob: Knob) -> str:
     if knob.default in ((), None, ""):
         return ""
     others = [f"`{_toml(value)}`" for value in _choices(knob.type) if value != knob.default]
-    text = f"`{_toml(knob.default)}` {UNITS.get(knob.about.unit, knob.about.unit)}".strip()
+    text = f"`{_toml(knob.default)}` {UNITS.get(knob.about.unit, '')}".strip()
     return text + _larger(knob.default, knob.about.unit) + (f"; or {', '.join(others)}" if others else "")
 
 
