@@ -133,7 +133,7 @@ def goals(kept: Kept) -> Iterator[str]:
         yield _line(kept, f"Calls at most {most}: {name}", calls, why)
     why = "one processor is full: as above"
     yield _line(kept, "Deliveries a second ahead of every other broker", _ahead(kept), why, "least")
-    yield _line(kept, "SAPS loses, doubles and changes nothing", _whole(kept), "")
+    yield _line(kept, "SAPS loses, duplicates and changes nothing", _whole(kept), "")
 
 
 def _figures(kept: Kept, goal: Goal) -> list[Figure]:
