@@ -71,8 +71,8 @@ WHAT = {
     Kind.CUT: "the same for 40 to 60 s",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
     Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
-    Kind.MANGLE: "of the packets from one cluster to the other 2 to 15 % are duplicated, as many late, and as many with "
-    "a wrong bit (2 to 4 s)",
+    Kind.MANGLE: "of the packets from one cluster to the other 2 to 15 % are duplicated, as many late, and as many "
+    "with a wrong bit (2 to 4 s)",
     Kind.RING: "each broker hears only its neighbours in a ring: the majorities of no two of them are the same (2 to 6"
     " s)",
     Kind.SLOW: "2 Mbit/s from one cluster to the other (2 to 4 s)",
