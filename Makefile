@@ -92,7 +92,7 @@ chaos: setup ## Kill, stop, cut off and fill up brokers under traffic, check eve
 jepsen: setup ## The same for 15 minutes with faults that overlap, full syncs, and a history to judge again.
 	@$(BIN)/python -m benchmarks.chaos --overlap --sync full --faults 100000 --history jepsen.history $(ARGS)
 
-reproduce: ready ## Compute the papers' evaluations anew, paper beside ours, into docs/reproduction.
+reproduce: ready ## Compute the papers' evaluations anew, paper and ours, into docs/reproduction.
 	@$(BIN)/saps reproduce tdcdoda
 	@$(BIN)/saps reproduce saps
 	@$(BIN)/saps reproduce sdnps

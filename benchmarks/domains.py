@@ -201,7 +201,7 @@ def markdown(rows: Sequence[Row], rate: float) -> str:
         "publication:",
         "",
         f"| trees in | published | messages over the way | datagrams in {names[0]} | datagrams in {names[1]} "
-        "| messages by ALM in all | lost | doubled | out of order |",
+        "| messages by ALM in all | lost | duplicated | out of order |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in rows:

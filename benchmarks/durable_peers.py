@@ -144,7 +144,7 @@ def _fresh(folder: Path) -> Path:
 
 COPIES = 3
 """Brokers that have each session."""
-BASE = "Mosquitto, autosave each 1800 s"
+BASE = "Mosquitto, autosave every 1800 s"
 """The peer the others are compared with: Mosquitto's own default, once it has persistence."""
 
 
@@ -161,11 +161,11 @@ def keepers(folder: Path) -> list[Keeper]:
             "`kill -9`, but for up to 30 min",
         ),
         Keeper(
-            mosquitto("autosave each second", "autosave_interval 1"),
+            mosquitto("autosave every second", "autosave_interval 1"),
             "`kill -9`, but for up to 1 s",
         ),
         Keeper(
-            mosquitto("autosave on each change", "autosave_on_changes true", "autosave_interval 1"),
+            mosquitto("autosave on every change", "autosave_on_changes true", "autosave_interval 1"),
             "`kill -9`, but for the last changes",
         ),
         Keeper(Saps(), "nothing"),

@@ -187,7 +187,7 @@ def markdown(points: Sequence[Point], command: str) -> str:
     return "\n".join(
         [
             f"`{command}`, {os.cpu_count()} processors: to the last SUBACK;",
-            "processor time and memory of a filter; latency of a pair beside (median/99 %/longest).",
+            "processor time and memory of a filter; latency of another pair meanwhile (median/99 %/longest).",
             "",
             "| " + " | ".join(HEADERS) + " |",
             "|" + "---:|" * len(HEADERS),

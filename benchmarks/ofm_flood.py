@@ -139,7 +139,7 @@ def run(rate: float, seconds: float, meter: int) -> list[Sample]:
 
 def markdown(samples: list[Sample], rate: float, seconds: float, meter: int) -> str:
     machine = this_machine()
-    where = f"{machine.processor}, {machine.processors} processors, with other work beside it"
+    where = f"{machine.processor}, {machine.processors} processors, busy with other work"
     rows = [
         f"`python -m benchmarks.ofm_flood --rate {rate:.0f} --seconds {seconds:.0f} --meter {meter}`; {where}.",
         "",
@@ -151,7 +151,7 @@ def markdown(samples: list[Sample], rate: float, seconds: float, meter: int) -> 
         f"| {s.kept_out:,.0f} | {s.refused:,.0f} |"
         for s in samples
     ]
-    rows += ["", f"Of the topic's messages {samples[-1].wrong} were lost, doubled or out of order."]
+    rows += ["", f"Of the topic's messages {samples[-1].wrong} were lost, duplicated or out of order."]
     return "\n".join(rows)
 
 

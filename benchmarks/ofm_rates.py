@@ -257,7 +257,7 @@ def rows(name: str, shape: str, rates: Sequence[int], seconds: float, ways: Sequ
 
 
 def markdown(found: Sequence[Row]) -> str:
-    """As a table, a line for each rate: the ways in the order measured, parted by slashes."""
+    """As a table, a line for each rate: the ways in the order measured, separated by slashes."""
     ways = list(dict.fromkeys(row.way for row in found))
     lines = [
         f"{'/'.join(ways)}; CPU of a message at the publisher's broker, packets and bytes of one between clusters:",
@@ -269,20 +269,22 @@ def markdown(found: Sequence[Row]) -> str:
         rows = [row for row in found if (row.world, row.members, row.rate) == (world, members, rate)]
         brokers, linked = [row for row in rows if row.way != "UDP"], [row for row in rows if row.packets]
         cells = (
-            _each(rows, lambda row: f"{row.published:,}"),
-            _each(rows, lambda row: f"{100 * row.lost:.2g}"),
-            _each(rows, lambda row: f"{row.p50:.1f}"),
-            _each(rows, lambda row: f"{row.p99:.0f}"),
-            _each(brokers, lambda row: f"{row.cost:.0f}"),
-            _each(linked, lambda row: f"{row.packets:.2f}"),
-            _each(linked, lambda row: f"{row.bytes:.0f}"),
+            _each(rows, ways, lambda row: f"{row.published:,}"),
+            _each(rows, ways, lambda row: f"{100 * row.lost:.2g}"),
+            _each(rows, ways, lambda row: f"{row.p50:.1f}"),
+            _each(rows, ways, lambda row: f"{row.p99:.0f}"),
+            _each(brokers, ways, lambda row: f"{row.cost:.0f}"),
+            _each(linked, ways, lambda row: f"{row.packets:.2f}"),
+            _each(linked, ways, lambda row: f"{row.bytes:.0f}"),
         )
         lines.append(f"| {world} | {f'{rate:,}' if rate else 'QoS 1'} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _each(rows: Sequence[Row], figure: Callable[[Row], str]) -> str:
-    return "/".join(map(figure, rows))
+def _each(rows: Sequence[Row], ways: Sequence[str], figure: Callable[[Row], str]) -> str:
+    """A figure for each way, "-" where there is none."""
+    found = {row.way: figure(row) for row in rows}
+    return "/".join(found.get(way, "-") for way in ways) if found else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,7 +29,7 @@ Master = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Spark's master.  [default: local[*]]", show_default=False)
 ]
 
-app = command_group("reproduce", "Compute the papers' evaluations anew, paper beside ours.")
+app = command_group("reproduce", "Compute the papers' evaluations anew, paper and ours.")
 
 
 @contextmanager

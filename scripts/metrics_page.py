@@ -23,8 +23,8 @@ from saps.frontend.web.http.exposition import BrokerCollector
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 HEAD = """# Metrics
 
-A broker's `/metrics` ([monitoring](web.md#monitoring)), as `scripts/metrics_page.py` finds them. Beside these: those
-of the process (`process_...`). Names with `_total` are counters, all others gauges, but for one histogram. No label
+A broker's `/metrics` ([monitoring](web.md#monitoring)), as `scripts/metrics_page.py` finds them. Process metrics
+(`process_...`) come with them. Names with `_total` are counters, all others gauges, but for one histogram. No label
 grows with topics or clients. The [alarms](running.md#alarms) use them.
 
 | metric | what it is |

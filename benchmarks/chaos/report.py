@@ -18,10 +18,10 @@ COUNTS = (
     "published",
     "delivered",
     "lost",
-    "doubled",
+    "duplicated",
     "out of order",
     "not owed: lost",
-    "not owed: doubled",
+    "not owed: duplicated",
     "not owed: out of order",
 )
 FAULTS = ("fault", "times", "outage of others p50", "p99", "max", "all flows after p50", "max")

@@ -48,7 +48,7 @@ class Kind(StrEnum):
 WHAT = {
     Kind.KILL: "`kill -9` of a broker; it is started again after 0 to 4 s",
     Kind.PAUSE: "SIGSTOP, and SIGCONT before anyone suspects the broker (0.2 to 0.7 s)",
-    Kind.FREEZE: "SIGSTOP, and SIGCONT after it is taken for dead (4 to 7 s)",
+    Kind.FREEZE: "SIGSTOP, and SIGCONT after it is considered dead (4 to 7 s)",
     Kind.RESTART: "rolling restart: SIGTERM of each broker in turn, and back, with each version of its protocol",
     Kind.DISK: "no block left on the disk of a broker's `storage.file` (1 to 3 s)",
     Kind.CLOCK: "the clock of a broker jumps, up to a day ahead or back, and back again (1 to 2 s)",
@@ -71,8 +71,8 @@ WHAT = {
     Kind.CUT: "the same for 40 to 60 s",
     Kind.ONE_WAY: "nothing passes from one cluster to the other; the other way all does (1 to 5 s)",
     Kind.LOSS: "2 to 15 % of the packets from one cluster to the other are lost (2 to 4 s)",
-    Kind.MANGLE: "of the packets from one cluster to the other 2 to 15 % come twice, as many late, and as many with a"
-    " wrong bit (2 to 4 s)",
+    Kind.MANGLE: "of the packets from one cluster to the other 2 to 15 % are duplicated, as many late, and as many "
+    "with a wrong bit (2 to 4 s)",
     Kind.RING: "each broker hears only its neighbours in a ring: the majorities of no two of them are the same (2 to 6"
     " s)",
     Kind.SLOW: "2 Mbit/s from one cluster to the other (2 to 4 s)",

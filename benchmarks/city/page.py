@@ -32,7 +32,7 @@ def details(kept: Kept) -> list[str]:
         f"the median sample, {worst:.0%} in the worst.",
         "- A cell: microseconds of processor time (user and system, all processes of the brokers) for a delivery / "
         "thousands of deliveries a second, medians of the rounds. *x* is round by round: median (least - greatest).",
-        "- *bad*: messages lost + doubled, by whom; 0: by nobody. *gen*: the generator's share of its processor, at "
+        "- *bad*: messages lost + duplicated, by whom; 0: by nobody. *gen*: the generator's share of its processor, at "
         "most.",
         *(f"- {described(party)}" for party in kept.parties),
         *tables(kept),

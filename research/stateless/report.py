@@ -61,7 +61,7 @@ topics. *Copies* on links between switches by the best plane, all topics togethe
 |---|{"---:|" * (len(HEAD) - 1)}
 {lines}
 
-## Beside others, as published
+## Compared with published figures
 
 | | switches | state of a switch | header | traffic, ideal = 1 |
 |---|---|---|---|---|

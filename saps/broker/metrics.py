@@ -69,8 +69,8 @@ def _access(broker: Parts, origins_refused: int) -> Iterator[Sample]:
         "unavailable": float(guard.counts.unavailable) if guard is not None else 0.0,
     }
     text = (
-        "Logins refused: names, passwords or tokens wrong or missing, and those that were not looked at, as too many "
-        "from the same address had failed, too many waited, or nobody could."
+        "Refused logins. `password`: wrong or missing; `backed_off`: too many failures from the address; `busy`: queue "
+        "full; `unavailable`: no service answered."
     )
     yield Sample("logins_refused", text, refused, "why", counter=True)
     publications = guard.counts.publications if guard is not None else 0
@@ -105,7 +105,7 @@ def _mesh(broker: Parts) -> Iterator[Sample]:
         len(node.rendezvous.subscriptions.registrations),
     )
     yield Sample("overlay_links", "Brokers it has overlay links to.", len(broker.watch.linked))
-    yield Sample("brokers_away", "Brokers that this one takes for dead, until they are forgotten.", len(members.away))
+    yield Sample("brokers_away", "Brokers that this one considers dead, until they are forgotten.", len(members.away))
     events = {what.value: float(members.counts[what]) for what in What}
     yield Sample("broker_events", "Events of brokers that this one knows.", events, "what", counter=True)
     yield Sample(
@@ -118,11 +118,11 @@ def _mesh(broker: Parts) -> Iterator[Sample]:
         "alm_messages", "Publications sent to other brokers by ALM, own and passed on.", node.delivery.multicast.sent
     )
     missed = node.delivery.multicast.missed
-    yield Sample("missed_messages", "Publications kept for brokers that are taken for dead.", missed.messages)
+    yield Sample("missed_messages", "Publications kept for dead brokers.", missed.messages)
     yield Sample("missed_bytes", "Bytes that these take.", missed.bytes)
     yield _total(
         "missed_dropped",
-        "Of those, publications given up for want of room, or as too old, before all had them.",
+        "Of those, publications dropped for lack of room, or as too old, before all had them.",
         missed.dropped,
     )
     yield _total("missed_damaged", "Of those, segments with a record that could not be read.", missed.damaged)

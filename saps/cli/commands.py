@@ -38,7 +38,7 @@ GROUPS = {
         "audit": Entry("saps.cli.look.audit", "who changed what, who logged in, who was refused"),
         "trace": Entry("saps.cli.look.trace", "where a message to a topic or address would go, and why"),
         "top": Entry("saps.cli.look.top", "the busiest brokers and topics, live"),
-        "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to mend it"),
+        "doctor": Entry("saps.cli.doctor.command", "what is wrong with this node, and how to fix it"),
     },
     "Secure": {
         "ban": Entry("saps.cli.look.ban", "ban clients, users and addresses in the whole mesh"),

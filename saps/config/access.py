@@ -227,7 +227,7 @@ class OperationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     bans: Annotated[
         str,
         knob(
-            "File in which bans are kept; none: beside storage.file, or if there is none in memory, from where other "
+            "File in which bans are kept; none: next to storage.file, or if there is none in memory, from where other "
             "brokers get them after a restart"
         ),
     ] = ""

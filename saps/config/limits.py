@@ -59,7 +59,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         knob(
             "Sessions; beyond it the longest absent with nothing to deliver end, then lasting sessions are refused",
             unit="sessions",
-            cost="about 3 KiB each, beside what is queued",
+            cost="about 3 KiB each, besides what is queued",
             ge=1,
         ),
     ] = _LIMITS.maximum_sessions

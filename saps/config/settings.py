@@ -111,7 +111,7 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     design_drift: Annotated[
         float,
         knob(
-            "Share of changed subscriptions from which all trees are designed anew; below it they are mended",
+            "Share of changed subscriptions from which all trees are designed anew; below it they are repaired",
             unit="fraction",
             cost="links a little less even; lowering it moves more links and sends more",
             ge=0,
@@ -141,7 +141,7 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     suspect_after: Annotated[
         float,
         knob(
-            "Silence after which a watched broker is taken for dead; at least twice heartbeat_interval",
+            "Silence after which a watched broker is considered dead; at least twice heartbeat_interval",
             unit="s",
             cost="a vanished host is repaired that much later; lowering it mistakes a slow broker for a dead one",
             ge=0.02,
@@ -151,7 +151,7 @@ class OverlaySettings(MissedSettings, frozen=True, kw_only=True, forbid_unknown_
     dead_after: Annotated[
         float,
         knob(
-            "Time after which a broker whose link broke is taken for dead, unless it answers",
+            "Time after which a broker whose link broke is considered dead, unless it answers",
             unit="s",
             cost="a crashed process is repaired that much later; lowering it leaves less time to reconnect",
             ge=0.01,

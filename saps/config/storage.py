@@ -20,7 +20,7 @@ class StorageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         str,
         knob(
             "PostgreSQL database of all brokers of a site, as postgresql://[USER@]HOST[:PORT]/DATABASE, in place of "
-            "the file; beside storage.file is then what only this machine needs (missed messages, members, bans)",
+            "the file; next to storage.file is then what only this machine needs (missed messages, members, bans)",
             check=url_fault,
         ),
     ] = ""
@@ -83,7 +83,7 @@ class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     missed_age: Annotated[
         float,
         knob(
-            "How long a broker keeps what it publishes with QoS 1 and 2 for brokers that are taken for dead",
+            "How long a broker keeps what it publishes with QoS 1 and 2 for dead brokers",
             unit="s",
             cost="disk, or memory, while a broker is away, or gone for good",
             ge=1,
@@ -93,7 +93,7 @@ class MissedSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     missed_size: Annotated[
         int,
         knob(
-            "How much of that it keeps, beside storage.file; without one at most 64 MiB, in memory. The oldest "
+            "How much of that it keeps, with storage.file; without one at most 64 MiB, in memory. The oldest "
             "goes first",
             unit="bytes",
             cost="disk",

@@ -26,7 +26,7 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         knob(
             "Share of messages published here that are traced, where the publisher's traceparent does not decide",
             unit="fraction",
-            cost="0.1 ms of processor time a traced message and broker",
+            cost="0.15 ms of processor time a traced message and broker",
             ge=0,
             le=1,
         ),

@@ -68,7 +68,7 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ofgate: Annotated[
         str,
         knob(
-            "OFGate's door for decisions, which the page shows, such as http://127.0.0.1:8282",
+            "Address of OFGate's decisions API, for the page, such as http://127.0.0.1:8282",
             check=http_fault,
         ),
     ] = ""

@@ -58,7 +58,7 @@ class Broker:
         """Arguments are as those of `saps broker`: `mqtt` and `overlay` are free ports of this machine unless they are
         given; `join` has addresses of other brokers; `config` is a TOML file; `settings` has any others by dotted name.
 
-        `authenticate`, a coroutine function (user, password), returns whether a client may log in, in the place of
+        `authenticate`, a coroutine function (user, password), returns whether a client may log in, instead of
         `auth.http.login` (with its `cache`; an exception refuses). Clients without a user: `auth.anonymous`.
 
         Raises `SettingError` for one that cannot be used.

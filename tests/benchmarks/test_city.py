@@ -242,7 +242,7 @@ def test_the_page_shows_ratios_round_by_round_losses_and_reasons(tmp_path: Path)
     assert "- Zenoh (telemetry): speaks no MQTT." in text
     assert "aedes: not measured, npm: offline." in text
     assert "| CPU 0.7 of Mosquitto's: telemetry, QoS 0 (aim) | 1 of 1 | telemetry-1-q0 0.40 |  |  |" in text
-    assert "| SAPS loses, doubles and changes nothing | **0 of 2** | telemetry-1-q0 5 messages, 0 failed," in text
+    assert "| SAPS loses, duplicates and changes nothing | **0 of 2** | telemetry-1-q0 5 messages, 0 failed," in text
     assert text.index("goals:end") < text.index("Between.") < text.index("rows:begin")
     assert status(have) == 1
 

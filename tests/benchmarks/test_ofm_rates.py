@@ -21,8 +21,8 @@ def test_the_ways_at_one_rate_are_one_line() -> None:
     assert head.startswith("ALM/OFM/UDP; CPU")
     assert len({line.count("|") for line in (columns, dashes, first, second)}) == 1
     assert first.startswith("| a | 2,000 | 1,999/1,998/1,997 | 0/0/1.2 | 1.0/1.0/1.0 |")
-    assert first.endswith("| 40/50 | 2.50/1.40/4.10 | 1400/1000/980 |")
-    assert second.startswith("| b | QoS 1 | 4,843 |")
+    assert first.endswith("| 40/50/- | 2.50/1.40/4.10 | 1400/1000/980 |")
+    assert second.startswith("| b | QoS 1 | 4,843/-/- |")
 
 
 def test_switches_in_software_are_a_tree_of_clusters() -> None:

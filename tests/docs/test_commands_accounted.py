@@ -55,7 +55,9 @@ BY_OTHERS = {
 NOT_RUN = {
     "make setup": "it has made the environment of these tests",
     "make check": "it runs these tests",
+    "make fast": "it runs these tests",
     "make test": "it runs these tests",
+    "make soak": "it takes over an hour",
     "python -m monitoring.decisions.replay": "a day takes minutes: `docs/monitoring.md` has its figures",
     "pip install": "there is no package index in a test",
 }

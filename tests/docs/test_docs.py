@@ -182,7 +182,7 @@ def test_every_decision_is_numbered_once_and_says_when_to_undo_it() -> None:
 
 def test_the_scene_of_the_simulator_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "simulator.md").read_text()
-    block = page.partition("## A scene")[2].partition("This page's code")[0]
+    block = page.partition("## A scene")[2].partition("A test runs")[0]
     code = "\n".join(line[4:] for line in block.splitlines() if line.startswith("    ") or not line)
     exec(compile(code, "docs/simulator.md", "exec"), {})
     printed = capsys.readouterr().out

@@ -68,10 +68,11 @@ def carry_out(command: str, changed: list[Path], tree: Path) -> None:
     files = [str(path) for path in changed if path.suffix == ".py"]
     if command == "make format":
         commands = [[str(BIN / "ruff"), "format", *files], [str(BIN / "ruff"), "check", "--fix", *files]]
-    elif command.startswith("scripts/"):
-        commands = [[sys.executable, command]]
+    elif command.startswith(".venv/bin/python "):
+        commands = [[sys.executable, command.removeprefix(".venv/bin/python ")]]
     else:
-        commands = [[sys.executable, "-m", *shlex.split(command), "-q", "-n", "0", "-p", "no:cacheprovider"]]
+        words = shlex.split(command.removeprefix(".venv/bin/"))
+        commands = [[sys.executable, "-m", *words, "-q", "-n", "0", "-p", "no:cacheprovider"]]
     for each in commands:
         here = environ | {"PYTHONPATH": str(tree)}
         done = subprocess.run(each, cwd=tree, env=here, capture_output=True, text=True, timeout=250, check=False)

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trustme
 
 from examples.smart_city.processes import BrokerProcess, saps_program
 from saps.broker.start import Members
@@ -95,6 +96,7 @@ def one_site(folder: Path, seed: int, *, join: bool) -> Site:
     (folder / "mesh.secret").chmod(0o600)
     edit_users(folder / "passwords", "device", b"device")
     (folder / "acl.toml").write_text('default = "allow"\n')
+    trustme.CA().issue_cert(f"{site.net}.1").private_key_and_cert_chain_pem.write_to_path(folder / "mqtt.pem")
     shipped = (CONFIG / "one-site" / "b1.toml").read_text()
     assert shipped.count("10.0.1.") >= 4
     for number in (1, 2, 3):
@@ -105,7 +107,8 @@ def one_site(folder: Path, seed: int, *, join: bool) -> Site:
             "/var/lib/saps/b1.db": str(folder / f"b{number}.db"),
             "/etc/saps": str(folder),
             "10.0.1.1:7300": f"{site.net}.{number}:7300",
-            "0.0.0.0:1883": f"{site.net}.{number}:1883",
+            "127.0.0.1:1883": f"{site.net}.{number}:1883",
+            "0.0.0.0:8883": f"{site.net}.{number}:8883",
             "127.0.0.1:8080": f"{site.net}.{number}:8080",
         }.items():
             assert old in text, old

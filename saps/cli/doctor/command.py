@@ -1,4 +1,4 @@
-"""The command `saps doctor`: shows the faults of this node and how to mend them.
+"""The command `saps doctor`: shows the faults of this node and how to fix them.
 
 Exit status: 0 without a fault, 1 with one, 2 for an unusable option.
 """
@@ -38,7 +38,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look for what is wrong with this node, and say how to mend it.
+    """Look for what is wrong with this node, and say how to fix it.
 
     It looks at the configuration and the environment, each file and certificate they name, the ports a broker would
     take, the brokers it would join, its folders, libraries, limits, the clock, Java, Open vSwitch, and at a broker's

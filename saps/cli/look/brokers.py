@@ -72,7 +72,7 @@ def headline(found: Brokers) -> str:
 
 def away_table(found: Brokers) -> Table:
     """Return a table of the brokers that are away, and for how long."""
-    shown = table("Away: taken for dead", ("broker", "cluster", "address", "since", "for"))
+    shown = table("Away: considered dead", ("broker", "cluster", "address", "since", "for"))
     for away in found.away:
         since = datetime.fromtimestamp(away.since).astimezone().isoformat(" ", "seconds")
         names = safe(away.name, "red"), safe(away.cluster), safe(away.address)

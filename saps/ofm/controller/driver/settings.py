@@ -148,7 +148,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     takeover: Annotated[
         float,
         knob(
-            "Time without a word from the peer after which it is taken for dead; the same for both",
+            "Time without a word from the peer after which it is considered dead; the same for both",
             unit="s",
             cost="a later takeover; lowering it makes a slow master lose its role",
             ge=0.5,
