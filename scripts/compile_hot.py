@@ -61,14 +61,15 @@ COMPILED = tuple(
         "overlay/sessions/replicas": ("changes", "copies", "source"),
         "links": ("receiver",),
         "ofm/controller": ("concerns", "record"),
+        "ofm/datapath": ("congestion", "datapath", "flights", "loads", "marks", "packing", "path", "reach", "receiver"),
         "ofm/flows": ("reconcile", "switch_state"),
         "ofm/openflow": ("encode",),
         "ofm/trees": ("growth", "tree"),
     }.items()
     for name in names
 )
-"""What every publication passes, and each tree that is repaired. Nothing that is not compiled may have subclasses of
-these."""
+"""What every publication passes, by ALM or OFM, and each tree that is repaired. Nothing that is not compiled may have
+subclasses of these."""
 READ = (
     *(f"saps/{name}.py" for name in ("mesh", "messages", "routing/priority", "routing/retained_messages")),
     *(
