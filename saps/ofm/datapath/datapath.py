@@ -340,6 +340,7 @@ class Datapath:
         """Forget a broker that has died."""
         for path in self._paths.values():
             path.reach.progress.forget(broker)
+            path.overheads.pop(broker, None)
             if path.sending is not None:
                 path.sending.heard(broker)
             path.trial.forget(broker)

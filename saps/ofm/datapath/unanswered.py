@@ -67,8 +67,8 @@ class Unanswered:
             for each in queue:
                 each.waiting.pop(broker, None)
             found += _answered(queue)
-        if not self._relayed.get(broker, True):
-            del self._relayed[broker]
+        self._silent.pop(broker, None)
+        self._relayed = {origin: queue for origin, queue in self._relayed.items() if queue}
         return found
 
     def second_try(self, now: float) -> list[tuple[Unacknowledged, BrokerRef | None, float]]:

@@ -26,8 +26,8 @@ from saps.routing.batch import Batch
 ASK_AFTER = 0.1
 """Seconds that a publication is held before the origin is asked for its predecessor, and between two requests."""
 OVERDUE = 1.0
-"""Seconds for which a predecessor that the origin cannot repeat may still be on its way. A shorter time lets QoS 0
-traffic flow again sooner after a loss, but it must exceed the delay of the slowest path."""
+"""Seconds for which a predecessor that the origin cannot repeat may still be on its way after all that has come before
+it. A shorter time lets QoS 0 traffic flow again sooner after a loss."""
 GIVE_UP = 3.0
 """Seconds without progress after which a predecessor is given up if its origin is alive but does not account for it.
 Applies while only QoS 0 has come from the origin to the topic."""
@@ -66,7 +66,7 @@ class _Held(NamedTuple):
 class _Sequence(Numbers):
     """One origin's publications to one topic."""
 
-    __slots__ = ("asked", "asking", "first", "held", "origin", "reliable", "since", "tail", "used")
+    __slots__ = ("asked", "asking", "came", "first", "held", "origin", "reliable", "since", "skipped", "tail", "used")
 
     def __init__(self, origin: BrokerRef) -> None:
         super().__init__()
@@ -82,6 +82,10 @@ class _Sequence(Numbers):
         """The last number that the origin says it has published (`Inbox.expect`)."""
         self.since = 0.0
         """When the present gap was noticed, or the last delivery from `held` since then."""
+        self.skipped = 0
+        """The last missing number that the origin cannot repeat, nor any before it."""
+        self.came = -math.inf
+        """When something before `skipped` last came: the others may be behind it, on a way with a queue."""
         self.asking = False
         self.asked = -math.inf
         """When the origin was last asked whether `last` is its own."""
@@ -237,6 +241,8 @@ class Inbox:
             hit("held before a gap nobody owes")
             self._release(sequence, seq)  # held for an earlier subscription: they must not follow this publication
         reached = self._pass(sequence, single, seq)
+        if sequence.held and sequence.skipped == sequence.missing:
+            sequence.came = self._port.now
         self._drain(origin, topic, sequence)
         return reached
 
@@ -252,7 +258,8 @@ class Inbox:
         sequence.confirm(seq)
         if seq <= sequence.last:
             return
-        if self._port.now - sequence.noticed >= OVERDUE:
+        sequence.skipped = seq
+        if self._port.now - max(sequence.noticed, sequence.came) >= OVERDUE:
             self.given_up += 1
             sequence.last = seq
             self._drain(origin, topic, sequence)
@@ -453,7 +460,7 @@ class Inbox:
         self._drain(origin, topic, sequence)
         if self._port.lost(origin):  # it cannot answer: the limit counts from its return
             sequence.since = self._port.now
-        waited = self._port.now - sequence.since
+        waited = self._port.now - max(sequence.since, sequence.came)
         if waited >= sequence.give_up_after and sequence.missing:
             self._give_up(origin, topic, sequence)
         sequence.asking = bool(sequence.missing)

@@ -107,6 +107,16 @@ def test_an_origin_that_does_not_answer_is_waited_for_longer_where_something_may
     assert port.inbox.given_up == 1
 
 
+def test_what_comes_from_a_queue_is_waited_for_as_long_as_it_comes() -> None:
+    """Two seconds of publications are in the queues of ALM as a tree takes the next ones."""
+    port = Origin()
+    for seq in range(1, 301):
+        port.arrives(data(seq, 0), seq / 100 + (1.9 if seq <= 200 else 0.0))
+    port.run()
+    assert list(port.delivered) == list(range(1, 301))
+    assert port.inbox.given_up == 0
+
+
 @marks.expect("held before a gap nobody owes")
 def test_what_was_held_for_an_earlier_subscription_comes_before_what_the_next_one_gets() -> None:
     origin = Origin()
