@@ -36,9 +36,9 @@ from saps.messages import Subscription
 from saps.routing.hub import Hub
 from saps.routing.subscriptions import SubscriptionIndex
 
-SIZES = (1_000, 10_000, 100_000, 1_000_000)
+SIZES = (1_000, 100_000, 1_000_000)
 """Numbers of subscriptions."""
-QUICK_SIZES = SIZES[:3]
+QUICK_SIZES = SIZES[:2]
 CLIENTS = 1000
 """Who subscribes, in turns."""
 HOT = 200
