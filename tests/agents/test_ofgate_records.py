@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from saps.agents.api import Answers
 from saps.agents.ofgate.leadership import Greeting
 from saps.agents.ofgate.ofgate import LEASE, SWEEP
-from saps.agents.switchover import Mode, TopicStatus
-from saps.overlay.frames.calls import AgentCall
+from saps.agents.ofgate.roster import Roster
+from saps.agents.switchover import Member, Mode, Report, TopicStatus
+from saps.ofm.network.topology import BrokerAddress
+from saps.overlay.frames.calls import AgentCall, Answer
+from saps.overlay.ring.keys import BrokerRef
 from saps.statistics.agent import MonitorAgent
 from tests.agents.test_switchover import steady, without_alm
 
@@ -39,3 +43,26 @@ def test_ofgate_forgets_topics_that_nobody_wants_or_asks_about() -> None:
     scene.simulation.run(LEASE + 2 * SWEEP)
     assert set(term.topics) == {"a/b"}
     without_alm(scene, 20)
+
+
+def test_a_filter_that_two_reports_in_a_row_do_not_have_is_forgotten() -> None:
+    """The notice that its last subscriber has gone may be lost. One report may be older than the notice that the first
+    has come."""
+    roster = Roster()
+    plain = Member(BrokerRef("b", 1, "b:1", "c"), BrokerAddress("10.0.0.1", "02:00:00:00:00:01", 7400)).plain()
+
+    def take(*filters: tuple[str, int]) -> bool:
+        """Whether the broker still counts as a subscriber after this report."""
+        report = Report(plain, list(filters), [], 0)
+        roster.take(Answers([Answer("ofm", report), Answer("ofm", report)]))
+        return "b" in roster.interested("a/b")
+
+    roster.register(plain, "a/b", 1, True)
+    assert [take(), take(("a/b", 1)), take(), take()] == [True, True, True, False]
+    for version in range(2, 50, 2):
+        roster.register(plain, f"reply/{version}", version, True)
+        roster.register(plain, f"reply/{version}", version + 1, False)
+    assert not roster.register(plain, "reply/2", 2, True), "an old notice that comes late"
+    take()
+    take()
+    assert roster._filters == {"b": {}}
