@@ -26,7 +26,6 @@ LONGEST_WAIT = 0.5
 wait makes the migration longer; a shorter one gives the overlay more insertions at once."""
 LEAVE_AGAIN = 1.0
 """Delay in seconds until a leave that no OFGate has answered is repeated."""
-LEAVE_ATTEMPTS = 5
 
 
 class Joining:
@@ -132,14 +131,17 @@ class Both:
         if topic not in self._streams:  # a publisher that begins later is no longer a sender of the tree: it must ask
             self._keyed.pop(topic, None)
             self._asked.pop(topic, None)
-        self._trees.leave(topic, lambda: self._tell_left(topic, tree, LEAVE_ATTEMPTS))
+        self._trees.leave(topic, lambda: self._tell_left(topic, tree))
 
-    def _tell_left(self, topic: str, tree: Tree, attempts: int) -> None:
+    def _tell_left(self, topic: str, tree: Tree) -> None:
+        """Tell OFGate until it answers, or until there is another tree: unless it knows, it cannot admit this broker
+        again."""
+
         def told(answers: Answers) -> None:
-            if attempts > 1 and not answers.of(bool):
-                self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
+            if not answers.of(bool):
+                self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree))
 
-        if self._trees.own(topic) is None:
+        if self._trees.own(topic) is None and self._joining.barred(topic) == tree.epoch:
             about = topic, self._me.plain(), tree.epoch, topic in self._streams
             self._registry.discovery_call(self._gate, "left_tree", about, told)
 
@@ -217,6 +219,3 @@ class Both:
         if own is not None and own.epoch <= epoch:
             self._trees.leave(topic)
         return self._trees.is_out(topic)
-
-    def drop_leases(self) -> None:
-        pass

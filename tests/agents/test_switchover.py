@@ -143,6 +143,24 @@ def test_who_subscribes_after_the_construction_gets_into_the_tree(mode: Mode) ->
     assert without_alm(scene, 50, 1) == 50
 
 
+def test_who_has_left_while_ofgate_was_out_of_reach_gets_into_the_same_tree_again() -> None:
+    scene = steady(Mode.BOTH)
+    member, term = scene.brokers[7], scene.gate._terms.construction
+    assert term is not None
+    tree = term.topics["a/b"].tree
+    scene.simulation.partition([member.name])
+    scene.ofm.sides = {member.name: 1}
+    scene.recorder.unsubscribe(member, "a/b")
+    scene.simulation.run(30)
+    scene.simulation.heal()
+    scene.ofm.sides.clear()
+    scene.simulation.run(5)
+    scene.recorder.subscribe(member, "a/b")
+    publish(scene, 500)
+    assert member.node.rendezvous.trees.own("a/b") == tree == term.topics["a/b"].tree
+    assert without_alm(scene, 50, faulty=True) == 50
+
+
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_a_tree_whose_only_subscriber_is_at_the_publisher_grows(mode: Mode) -> None:
     """With BOTH nobody else is in S(t$OFM), and so nobody announces it."""
