@@ -24,9 +24,8 @@ from saps.overlay.ring.keys import BrokerRef
 LONGEST_WAIT = 0.5
 """Longest wait in seconds before a member that hears a new tree joins it; each member draws a random wait. A longer
 wait makes the migration longer; a shorter one gives the overlay more insertions at once."""
-LEAVE_AGAIN = 1.0
-"""Delay in seconds until a leave that no OFGate has answered is repeated."""
-LEAVE_ATTEMPTS = 5
+TELL_AGAIN = 1.0
+"""Delay in seconds until a call that no OFGate has answered is repeated."""
 
 
 class Joining:
@@ -132,14 +131,17 @@ class Both:
         if topic not in self._streams:  # a publisher that begins later is no longer a sender of the tree: it must ask
             self._keyed.pop(topic, None)
             self._asked.pop(topic, None)
-        self._trees.leave(topic, lambda: self._tell_left(topic, tree, LEAVE_ATTEMPTS))
+        self._trees.leave(topic, lambda: self._tell_left(topic, tree))
 
-    def _tell_left(self, topic: str, tree: Tree, attempts: int) -> None:
+    def _tell_left(self, topic: str, tree: Tree) -> None:
+        """Tell OFGate until it answers, or until there is another tree: unless it knows, it cannot admit this broker
+        again."""
+
         def told(answers: Answers) -> None:
-            if attempts > 1 and not answers.of(bool):
-                self._port.after(LEAVE_AGAIN, lambda: self._tell_left(topic, tree, attempts - 1))
+            if not answers.of(bool):
+                self._port.after(TELL_AGAIN, lambda: self._tell_left(topic, tree))
 
-        if self._trees.own(topic) is None:
+        if self._trees.own(topic) is None and self._joining.barred(topic) == tree.epoch:
             about = topic, self._me.plain(), tree.epoch, topic in self._streams
             self._registry.discovery_call(self._gate, "left_tree", about, told)
 
@@ -159,17 +161,17 @@ class Both:
     def stream_closed(self, topic: str) -> None:
         self._streams.discard(topic)
         self._told.pop(topic, None)
+        self._asked.pop(topic, None)
         self._use(topic, None)
 
     def constructed(self, topic: str, tree: Tree) -> None:
         self._keyed[topic] = max(tree.epoch, self._keyed.get(topic, 0))
-        if tree.epoch <= self._joining.barred(topic) and self._trees.own(topic) != tree:
-            return
-        if topic in self._streams:
-            self._told[topic] = tree
-            self.group_changed(topic)
-        if self._wants(topic):  # without a publisher there may be nothing to hear
-            self.heard(topic, tree)
+        if tree.epoch > self._joining.barred(topic) or self._trees.own(topic) == tree:
+            if topic in self._streams:
+                self._told[topic] = tree
+            if self._wants(topic):  # without a publisher there may be nothing to hear
+                self.heard(topic, tree)
+        self.group_changed(topic)
 
     def group_changed(self, topic: str) -> None:
         """Use the newest known tree for the brokers in it, if this broker holds its key."""
@@ -186,8 +188,18 @@ class Both:
         else:
             self._use(topic, None)
             if group is not None and group[0].epoch > self._asked.get(topic, 0):
-                self._asked[topic] = group[0].epoch
-                self.failed(topic, group[0])
+                self._ask_to_send(topic, group[0].epoch)
+
+    def _ask_to_send(self, topic: str, epoch: int) -> None:
+        """Ask OFGate to make this broker a sender of a tree. Without an answer look again whether that is needed."""
+        self._asked[topic] = epoch
+
+        def answered(answers: Answers) -> None:
+            if self._asked.get(topic) == epoch and not answers.of(bool):
+                del self._asked[topic]
+                self._port.after(TELL_AGAIN, lambda: self.group_changed(topic))
+
+        self._registry.discovery_call(self._gate, "sends", (topic, self._me.plain()), answered)
 
     def _near(self, broker: BrokerRef) -> bool:
         return self._domain.of(broker) == self._domain.of(self._me.ref)
@@ -217,6 +229,3 @@ class Both:
         if own is not None and own.epoch <= epoch:
             self._trees.leave(topic)
         return self._trees.is_out(topic)
-
-    def drop_leases(self) -> None:
-        pass

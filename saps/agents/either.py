@@ -177,6 +177,7 @@ class Either:
         return True
 
     def drop_leases(self) -> None:
+        """Drop all that the former OFGate has said: another OFGate leads."""
         for topic, question in self._questions.items():
             self._drop(topic, question)
 

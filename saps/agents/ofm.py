@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from saps.agents.api import AgentRegistry, remote
+from saps.agents.api import AgentRegistry, remote, repeatable
 from saps.agents.both import Both
 from saps.agents.broker_list import gather
 from saps.agents.either import Either, leader_of
@@ -176,13 +176,13 @@ class OfmAgent:
         self._stateless.spread(epoch, planes)
         return True
 
-    @remote
+    @repeatable
     def party(self, topic: str) -> Party | None:
         """Return this broker's part in a topic, or None if it has none."""
         subscribes, publishes = self._subscriptions.wants(topic), self._publishers.publishes(topic)
         return Party(self.me.plain(), subscribes, publishes) if subscribes or publishes else None
 
-    @remote
+    @repeatable
     def report(self, new_leader: bool) -> Report:
         """Return what an OFGate must know of this broker. With `new_leader` the broker drops the leases of the former
         OFGate."""
@@ -194,7 +194,7 @@ class OfmAgent:
         highest = max(self._both.highest_epoch, stateless.epoch, stateless.spread_epoch)
         return Report(self.me.plain(), filters, joined, highest, self._both.outgrown(), stateless.enrols)
 
-    @remote
+    @repeatable
     def describe(self) -> Any:
         """Return what became of this broker's publications and datagrams since its start, for status pages."""
         return {

@@ -166,9 +166,6 @@ class Delivery(Protocol):
         broker has let go: then no later publication depends on its knowledge of the tree. OFGate repeats the call until
         the answer is True."""
 
-    def drop_leases(self) -> None:
-        """Drop all that the former OFGate has said: another OFGate leads."""
-
 
 class Controller(Protocol):
     """The northbound interface as OFGate uses it. Each call is answered once by `done`, or never if the call or its

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from saps.agents.api import AgentRegistry, Answers, remote
+from saps.agents.api import AgentRegistry, Answers, repeatable
 from saps.statistics import Row
 
 MONITOR = "monitor"
@@ -24,7 +24,7 @@ class MonitorAgent:
         """`latest` returns the rows of the last complete interval."""
         self._latest = latest
 
-    @remote
+    @repeatable
     def counts(self, most: int) -> list[list[object]]:
         """Return the `most` rows of the last interval with the most bytes, as plain values."""
         rows = sorted(self._latest(), key=lambda row: (-row.bytes - row.received_bytes, row.topic))

@@ -143,6 +143,46 @@ def test_who_subscribes_after_the_construction_gets_into_the_tree(mode: Mode) ->
     assert without_alm(scene, 50, 1) == 50
 
 
+def test_who_has_left_while_ofgate_was_out_of_reach_gets_into_the_same_tree_again() -> None:
+    scene = steady(Mode.BOTH)
+    member, term = scene.brokers[7], scene.gate._terms.construction
+    assert term is not None
+    tree = term.topics["a/b"].tree
+    scene.simulation.partition([member.name])
+    scene.ofm.sides = {member.name: 1}
+    scene.recorder.unsubscribe(member, "a/b")
+    scene.simulation.run(30)
+    scene.simulation.heal()
+    scene.ofm.sides.clear()
+    scene.simulation.run(5)
+    scene.recorder.subscribe(member, "a/b")
+    publish(scene, 500)
+    assert member.node.rendezvous.trees.own("a/b") == tree == term.topics["a/b"].tree
+    assert without_alm(scene, 50, faulty=True) == 50
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_who_begins_to_publish_becomes_a_sender_of_the_tree_that_it_has_left(cut: bool) -> None:
+    """Also if it asks OFGate in vain at first."""
+    scene = steady(Mode.BOTH)
+    publisher, far = scene.brokers[7], ["b0", "b1"]
+    scene.recorder.unsubscribe(publisher, "a/b")
+    scene.simulation.run(10)
+    if cut:
+        scene.simulation.partition(far)
+        scene.ofm.sides = dict.fromkeys(far, 1)
+    scene.recorder.publish(publisher, "a/b", 0)
+    scene.simulation.run(20)
+    scene.simulation.heal()
+    scene.ofm.sides.clear()
+    scene.simulation.run(20)
+    sent, messages = scene.ofm.sent, scene.simulation.counters.data
+    for _ in range(20):
+        scene.recorder.publish(publisher, "a/b", 0)
+        scene.simulation.run(0.1)
+    assert (scene.ofm.sent - sent, scene.simulation.counters.data - messages) == (20, 0)
+
+
 @pytest.mark.parametrize("mode", [Mode.EITHER, Mode.BOTH])
 def test_a_tree_whose_only_subscriber_is_at_the_publisher_grows(mode: Mode) -> None:
     """With BOTH nobody else is in S(t$OFM), and so nobody announces it."""

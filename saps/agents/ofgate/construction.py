@@ -81,6 +81,13 @@ class Construction:
             topic = self.topics[name] = Topic(name, self._modes.of(name))
         return topic
 
+    def forget_idle(self) -> None:
+        """Forget the topics that are not wanted, have no tree, and about which no publisher holds an answer."""
+        for name, topic in list(self.topics.items()):
+            told = any(lease.until > self._port.now for lease in topic.leases.values())
+            if not (topic.wanted or topic.busy or topic.tree or topic.refused or told):
+                del self.topics[name]
+
     def interested(self, topic: Topic) -> dict[str, Member]:
         """Return the wanted members of a tree, by name."""
         return topic.members if topic.mode is Mode.BOTH else self._roster.interested(topic.name)
@@ -214,8 +221,8 @@ class Construction:
     def _intent(self, topic: Topic) -> Intent | None:
         """Return the brokers that the tree should serve and those that only send, or None if there should be no
         tree."""
-        brokers = self._elements(topic, self.interested(topic).values())
-        if not topic.wanted or not brokers:
+        brokers = self._elements(topic, self.interested(topic).values()) if topic.wanted else None
+        if not brokers:
             return None
         return brokers, self._elements(topic, topic.senders.values()) - brokers
 

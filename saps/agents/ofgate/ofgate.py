@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from saps.agents.api import AgentRegistry, remote
+from saps.agents.api import AgentRegistry, remote, repeatable
 from saps.agents.broker_list import gather
 from saps.agents.ofgate.construction import Construction
 from saps.agents.ofgate.leadership import Greeting, Leadership
@@ -141,7 +141,7 @@ class OFGate:
             term.planes.advance()
         return True
 
-    @remote
+    @repeatable
     def status(self, topics: list[str], publisher: Any) -> list[Grant] | None:
         """EITHER: tell a publisher for each topic whether it may use OFM."""
         term = self._terms.answering

@@ -6,7 +6,7 @@ OFGate can gather it anew from the brokers' reports (`saps.agents.ofm.OfmAgent.r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from saps.agents.api import Answers
 from saps.agents.switchover import Member, Report
@@ -16,6 +16,16 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.topics import matches
 
 
+class _Filter(NamedTuple):
+    """What a broker has said about a filter."""
+
+    version: int
+    there: bool
+    """Whether the broker has subscribers for it."""
+    missing: bool = False
+    """Whether the broker's latest report does not have it."""
+
+
 class Roster:
     """All brokers that have told OFGate something. A newer incarnation of a broker replaces an older one."""
 
@@ -23,8 +33,8 @@ class Roster:
         """`mine` returns whether a broker is in OFGate's domain. All other brokers are ignored."""
         self._mine = mine
         self._members: dict[str, Member] = {}
-        self._filters: dict[str, dict[str, tuple[int, bool]]] = {}
-        """Name of broker -> filter -> (version, whether the broker has subscribers for the filter)."""
+        self._filters: dict[str, dict[str, _Filter]] = {}
+        """Name of broker -> filter -> what it has said last, until the filter is missing in two reports in a row."""
         self._joined: dict[str, dict[str, Tree]] = {}
         """Topic -> name of broker -> tree that the broker has joined (BOTH), from the latest reports."""
         self.permitted: Callable[[str, Member], bool] = lambda topic, member: True
@@ -63,9 +73,10 @@ class Roster:
         """Note whether a broker has subscribers for a filter (`there`). Returns False if this version is no news.
         Raises as `Member.of`."""
         filters = self._filters.setdefault(self.know(plain).ref.name, {})
-        if version <= filters.get(topic_filter, (0, False))[0]:
+        known = filters.get(topic_filter)
+        if known is not None and version <= known.version:
             return False
-        filters[topic_filter] = version, there
+        filters[topic_filter] = _Filter(version, there)
         return True
 
     def enrol(self, plain: Any) -> None:
@@ -76,7 +87,7 @@ class Roster:
     def wants(self, member: Member, topic: str) -> bool:
         """Return whether the broker has a subscriber for the topic."""
         filters = self._filters.get(member.ref.name, {})
-        return any(there and matches(topic_filter, topic) for topic_filter, (_, there) in filters.items())
+        return any(said.there and matches(topic_filter, topic) for topic_filter, said in filters.items())
 
     def interested(self, topic: str) -> dict[str, Member]:
         """Return the brokers with a subscriber for a topic, by name."""
@@ -115,7 +126,7 @@ class Roster:
         other domains do not count."""
         self._joined.clear()
         self.outgrown.clear()
-        reporting = set()
+        reported: dict[str, set[str]] = {}
         for _, told in reports.of(Report):
             try:
                 mine = self.mine(told.member)
@@ -125,15 +136,28 @@ class Roster:
             if not mine:
                 continue
             name = self.know(told.member).ref.name
-            reporting.add(name)
             self.outgrown.update(told.outgrown)
             if told.enrolled:
                 self.enrol(told.member)
             for topic_filter, version in told.filters:
                 self.register(told.member, topic_filter, version, True)
+            reported.setdefault(name, set()).update(topic_filter for topic_filter, _ in told.filters)
             for topic, address, of in told.joined:
                 self._joined.setdefault(topic, {})[name] = Tree(address, of)
-        return reporting
+        for name, filters in reported.items():
+            self._miss(name, filters)
+        return set(reported)
+
+    def _miss(self, name: str, reported: set[str]) -> None:
+        """Forget the filters that are missing in two reports of a broker in a row: the notice that the last subscriber
+        has gone may be lost. A filter that is missing once may have come after the report was made."""
+        filters = self._filters.get(name, {})
+        for topic_filter, said in list(filters.items()):
+            missing = topic_filter not in reported
+            if missing and said.missing:
+                del filters[topic_filter]
+            elif missing is not said.missing:
+                filters[topic_filter] = said._replace(missing=missing)
 
     def forget_all_but(self, names: set[str]) -> None:
         """Forget what other brokers than these want: they have died."""

@@ -140,7 +140,7 @@ class Terms:
 
     def _swept(self, term: Construction, answers: Answers) -> None:
         """Forget brokers that did not report: they have died. Forget publishers without a lease: they no longer
-        publish."""
+        publish. Forget the topics that nobody wants or asks about."""
         if term is not self.construction or not answers.complete:
             return
         reporting = self.roster.take(answers)
@@ -154,6 +154,7 @@ class Terms:
                 if idle or name not in reporting:
                     del topic.senders[name]
         term.planes.advance()
+        term.forget_idle()
         for topic in list(term.topics.values()):
             term.advance(topic)
             if topic.mode is Mode.BOTH and topic.wanted and topic.name in self.roster.outgrown:

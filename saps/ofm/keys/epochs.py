@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from saps.ofm.keys.hierarchy import Chain, Key
-from saps.ofm.keys.sealing import FORM, HEADER, OVERHEAD, Epoch, Refusal
+from saps.ofm.keys.sealing import FORM, HEADER, OVERHEAD, Epoch, Refusal, first_count, label_of
 from saps.overlay.frames.delivery import GroupKeys
 from saps.overlay.ring.keys import BrokerRef
 
@@ -58,6 +58,8 @@ class Keyring:
         self._topics: dict[str, _Topic] = {}
         self._labels: dict[bytes, Epoch] = {}
         self._changed = False
+        self._count = first_count(me.incarnation)
+        """The highest count under a key that was dropped. The next key may be one of these again."""
 
     def take(self, keys: GroupKeys, now: float) -> bool:
         """Take in keys from the key server. Return whether this broker now has the group's key."""
@@ -71,7 +73,11 @@ class Keyring:
         if not keys.root:
             self._retire(keys, now)
             return True
-        topic = self._topics.setdefault(keys.topic, _Topic())
+        topic = self._topics.get(keys.topic)
+        if topic is None:
+            if keys.leaf is None:
+                return False
+            topic = self._topics[keys.topic] = _Topic()
         chain = topic.chains.get(keys.group)
         if keys.leaf is not None and (chain is None or chain.leaf != keys.leaf[0]):
             chain = topic.chains[keys.group] = Chain(keys.group, Key(*keys.leaf))
@@ -87,11 +93,15 @@ class Keyring:
         secret = chain.secret(keys.root)
         if secret is None or len(secret) != 32:
             return False
+        held = self._labels.get(label_of(keys.topic, secret))
+        count = self._count if held is None else max(self._count, held.count)
         try:
-            epoch = Epoch(keys.topic, secret, chain.leaf, self._me.incarnation)
+            epoch = Epoch(keys.topic, keys.group, secret, chain.leaf, count)
         except struct.error:
             return False
         topic.roots[keys.group] = keys.root
+        if held is not None:
+            self._forget(topic, held)
         self._add(topic, epoch, max(0.0, keys.overlap), now)
         return True
 
@@ -112,21 +122,25 @@ class Keyring:
     def _forget(self, topic: _Topic, epoch: Epoch) -> None:
         topic.epochs.remove(epoch)
         del self._labels[epoch.label]
+        self._count = max(self._count, epoch.count)
         self._changed = True
         if topic.told is epoch:
             topic.told = None
 
     def _retire(self, keys: GroupKeys, now: float) -> None:
-        """Retire the keys of a group that this broker has left, or that has ended."""
+        """Retire the keys of a group that this broker has left, or that has ended. Without the latest group there is no
+        tree any more: then all keys of the topic go."""
         topic = self._topics.get(keys.topic)
         if topic is None or topic.chains.pop(keys.group, None) is None:
             return
         topic.roots.pop(keys.group, None)
+        over = not topic.chains or (bool(topic.epochs) and topic.epochs[-1].group == keys.group)
         for epoch in list(topic.epochs):
-            epoch.until = min(epoch.until, now + max(0.0, keys.overlap))
-            if epoch.until <= now or not topic.chains:
+            if epoch.group == keys.group:
+                epoch.until = min(epoch.until, now + max(0.0, keys.overlap))
+            if over or epoch.until <= now:
                 self._forget(topic, epoch)
-        if not topic.chains:
+        if over:
             del self._topics[keys.topic]
 
     def use(self, topic: str, label: bytes) -> None:

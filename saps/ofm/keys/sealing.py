@@ -11,8 +11,8 @@ bytes   field  meaning
 ======  =====  ==============================================================================
 
 Sender and count are the nonce. Two incarnations of a broker have different sender numbers, and count from different
-beginnings. So no nonce is used twice under one key, whatever restarts. A refused datagram yields a `Refusal`, not an
-exception.
+beginnings; within one, a new key begins above the counts of all keys dropped before. So no nonce is used twice under
+one key, whatever restarts or comes again. A refused datagram yields a `Refusal`, not an exception.
 """
 
 from __future__ import annotations
@@ -57,28 +57,29 @@ class Refusal(Enum):
 class Epoch:
     """One key of a topic's group at one broker. It seals what this broker sends, and opens what others have sealed."""
 
-    __slots__ = ("_aead", "_count", "_origins", "_prefix", "_windows", "label", "lapses", "sender", "topic", "until")
+    __slots__ = ("_aead", "_origins", "_prefix", "_windows", "count", "group", "label", "lapses", "topic", "until")
 
-    def __init__(self, topic: str, secret: bytes, sender: int, incarnation: int) -> None:
-        """`secret` is the group's; `sender` and `incarnation` are this broker's. Raises `struct.error` for a `sender`
-        outside 32 bits."""
+    def __init__(self, topic: str, group: bytes, secret: bytes, sender: int, count: int) -> None:
+        """`group` names the hierarchy that the `secret` comes from. `sender` is this broker's number, and `count` the
+        one before its first datagram. Raises `struct.error` for a `sender` outside 32 bits."""
         self.topic = topic
+        self.group = group
         self.label = label_of(topic, secret)
         self.until = float("inf")
         """Time in seconds from which datagrams under this key are refused."""
         self.lapses = float("inf")
         """Time in seconds from which this key no longer seals."""
-        self.sender = sender
+        self.count = count
+        """The count of the last datagram sealed."""
         self._aead = AESGCM(expand(secret, b"saps ofm traffic " + topic.encode()))
-        self._count = first_count(incarnation)
         self._prefix = HEADER.pack(FORM, self.label, sender, 0)[:13]
         self._windows: dict[int, Window] = {}
         self._origins: dict[int, tuple[str, int]] = {}
 
     def seal(self, plain: bytes) -> bytes:
         """Return a sealed datagram, ready to be sent."""
-        self._count += 1
-        header = self._prefix + self._count.to_bytes(8, "big")
+        self.count += 1
+        header = self._prefix + self.count.to_bytes(8, "big")
         return header + self._aead.encrypt(header[_NONCE], plain, header)
 
     def open(self, raw: bytes, sender: int, count: int) -> bytes | Refusal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from saps.ofm.keys.epochs import Keyring, Opened
@@ -36,12 +36,20 @@ class Group:
         assert root is not None
         for member in sorted(self.hierarchy.members, key=lambda ref: ref.name):
             ring = self.rings.setdefault(member, Keyring(member))
-            if member in joined:
-                path, leaf = self.hierarchy.path(member), self.hierarchy.leaf(member)
-                keys = GroupKeys(self.topic, self.name, root.id, [*path], overlap, leaf)
-            else:
-                keys = GroupKeys(self.topic, self.name, root.id, [*wraps], overlap)
-            assert ring.take(keys, now)
+            keys = GroupKeys(self.topic, self.name, root.id, [*wraps], overlap)
+            assert ring.take(self.welcome(member, overlap) if member in joined else keys, now)
+
+    def welcome(self, member: BrokerRef, overlap: float = 6.0) -> GroupKeys:
+        """What the server tells a new member."""
+        root = self.hierarchy.root
+        assert root is not None
+        path, leaf = self.hierarchy.path(member), self.hierarchy.leaf(member)
+        return GroupKeys(self.topic, self.name, root.id, [*path], overlap, leaf)
+
+    @property
+    def end(self) -> GroupKeys:
+        """What the server tells its former members."""
+        return GroupKeys(self.topic, self.name, 0, [], 6.0)
 
 
 def pair() -> tuple[Keyring, Keyring]:
@@ -225,6 +233,67 @@ def test_keys_come_in_any_order_twice_and_from_several_servers() -> None:
     assert ring.take(again, 2.0)  # held already
     assert not ring.take(GroupKeys(TOPIC, first.name, root.id + 1, [], 6.0), 2.0)
     assert not ring.take(GroupKeys(TOPIC, b"unknown", 1, [], 6.0), 2.0)
+    assert not ring.take(GroupKeys("unknown", first.name, root.id, [], 6.0), 2.0)
+    assert ring._topics.keys() == {TOPIC}
+
+
+def successive() -> tuple[Group, Group, Keyring, Keyring]:
+    """Two groups of the topic one after the other, and the keyrings of both members."""
+    first, second = Group(1), Group(2, name=b"group002")
+    a, b = ref("a"), ref("b")
+    first.change([a, b], [])
+    second.rings = first.rings
+    second.change([a, b], [], now=10.0)
+    return first, second, first.rings[a], first.rings[b]
+
+
+def test_the_end_of_a_former_group_ends_its_keys_alone() -> None:
+    """Although the news of it comes after the next group's keys."""
+    first, _, a, b = successive()
+    old = sealed(a, now=10.0)
+    assert b.take(first.end, 10.1)
+    assert isinstance(b.open(old, 10.2), Opened)
+    for now in (12.0, 16.5, 100.0):
+        assert isinstance(b.open(sealed(a, now=now), now), Opened)
+    assert b.open(sealed(a, now=10.0), 16.1) is Refusal.KEY
+
+
+def test_with_the_latest_group_all_keys_of_the_topic_end() -> None:
+    """The server of the former group is another one, and tells nothing any more."""
+    _, second, a, _ = successive()
+    assert a.take(second.end, 20.0)
+    assert a.seal(TOPIC, b"", 20.0) is None
+    assert a._topics == {}
+    assert a._labels == {}
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["welcome", "end", "change", "send"]), st.integers(0, 1)), max_size=40),
+    seed=st.integers(0, 2**32),
+)
+@example(steps=[("welcome", 0), ("send", 0), ("end", 0), ("welcome", 0), ("send", 0)], seed=1)
+@example(steps=[("welcome", 0), ("send", 0), ("welcome", 1), ("end", 0), ("welcome", 0), *[("send", 1)] * 3], seed=1)
+def test_no_nonce_is_used_twice_under_a_key_that_comes_again(steps: list[tuple[str, int]], seed: int) -> None:
+    """Each of two groups ends for the broker and begins again, with the same secret or another one. The counts go no
+    further than the datagrams sent."""
+    me, now, used = ref("a"), 0.0, set[bytes]()
+    groups = [Group(seed + number, name=b"group00%d" % number) for number in range(2)]
+    for group in groups:
+        group.hierarchy.change([me, ref("b")])
+    ring = Keyring(me)
+    for step, number in steps:
+        group = groups[number]
+        if step == "change":
+            group.hierarchy.change()
+        elif step == "send":
+            raw, now = ring.seal(TOPIC, b"x", now), now + 2.0 * number
+            if raw is not None:
+                assert raw[: HEADER.size] not in used
+                used.add(raw[: HEADER.size])
+                assert HEADER.unpack_from(raw)[3] <= first_count(me.incarnation) + len(used)
+        else:
+            ring.take(group.welcome(me) if step == "welcome" else group.end, now)
+        assert len(ring._labels) == sum(len(topic.epochs) for topic in ring._topics.values())
 
 
 def test_who_is_told_that_there_are_no_keys_forgets_them() -> None:
@@ -255,7 +324,7 @@ def test_keys_that_make_no_sense_are_not_taken(leaf: tuple[int, bytes]) -> None:
 
 
 def test_one_broker_does_not_speak_for_two() -> None:
-    epoch = Epoch(TOPIC, bytes(32), 1, 7)
+    epoch = Epoch(TOPIC, b"group001", bytes(32), 1, 7)
     assert epoch.speaks_for(5, ("a", 1))
     assert epoch.speaks_for(5, ("a", 1))
     assert not epoch.speaks_for(5, ("b", 1))

@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Callable
+from functools import lru_cache
 
 from saps.ofm.controller.addresses import OfmAddress
-from saps.ofm.datapath.driver.udp import UdpEndpoint
+from saps.ofm.datapath.driver.udp import UdpEndpoint, target_of
 from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.switch.host import Host
 
 ANNOUNCE = 5.0
 """Interval in seconds between announcements, and so the longest time until a restarted switch knows the broker again.
 Each announcement costs a frame to each host and a packet-in."""
+
+
+@lru_cache(4096)
+def _target_of(address: str) -> tuple[int, int]:
+    """Return the IP address of an OFM address as a number, and its port. Raises `ValueError`."""
+    ip, port = target_of(address)
+    return int(ipaddress.ip_address(ip)), port
 
 
 class AttachedEndpoint:
@@ -25,8 +33,6 @@ class AttachedEndpoint:
         self._received = received
         self._loop = asyncio.get_running_loop()
         self._cable = UdpEndpoint(self._frames)
-        self._addresses: dict[str, tuple[int, int]] = {}
-        """By OFM address: its IP address as a number, and its port."""
         self._timer: asyncio.TimerHandle | None = None
 
     def plug_in(self, element: BrokerAddress) -> None:
@@ -39,11 +45,7 @@ class AttachedEndpoint:
 
     def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
         """Send one datagram as `UdpEndpoint.send`."""
-        target = self._addresses.get(address)
-        if target is None:
-            parsed = OfmAddress.parse(address)
-            target = self._addresses[address] = int(ipaddress.ip_address(parsed.ip)), parsed.port
-        self._cable.send(self._switch, self._host.frame(*target, raw, dscp))
+        self._cable.send(self._switch, self._host.frame(*_target_of(address), raw, dscp))
 
     @property
     def unsent(self) -> int:

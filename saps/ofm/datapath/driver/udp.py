@@ -17,6 +17,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from saps.ofm.controller.addresses import OfmAddress
@@ -41,6 +42,13 @@ _IF_INET6 = Path("/proc/net/if_inet6")
 """The IPv6 addresses of all interfaces (proc(5)): no ioctl returns them."""
 
 
+@lru_cache(4096)  # there is an address for each tree, and for each set of brokers without a tree
+def target_of(address: str) -> tuple[str, int]:
+    """Return IP address and port of an OFM address ``IP:port``. Raises `ValueError`."""
+    parsed = OfmAddress.parse(address)
+    return parsed.ip, parsed.port
+
+
 class UdpEndpoint:
     """The UDP socket of a broker. `received` gets the datagrams of one turn of the event loop."""
 
@@ -48,7 +56,6 @@ class UdpEndpoint:
         self._received = received
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._addresses: dict[str, tuple[str, int]] = {}
         self._buffer = bytearray(LARGEST)
         self._warned = False
         self.unsent = 0
@@ -87,10 +94,7 @@ class UdpEndpoint:
     def send(self, address: str, raw: bytes, dscp: int = 0) -> None:
         """Send one datagram to an OFM address ``IP:port``, with a differentiated services code point (RFC 2474). A
         datagram that cannot be sent is counted and dropped."""
-        target = self._addresses.get(address)
-        if target is None:
-            parsed = OfmAddress.parse(address)
-            target = self._addresses[address] = parsed.ip, parsed.port
+        target = target_of(address)
         if self._socket is None:
             return
         try:
