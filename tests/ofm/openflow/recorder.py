@@ -21,7 +21,7 @@ class Recorder:
         self.heard: list[tuple[object, ...]] = []
         self.switches: dict[int, Switch] = {}
         self.links: set[Link] = set()
-        self.hosts: dict[tuple[int, str], HostSeen] = {}
+        self.hosts: dict[int, HostSeen] = {}
         self.packets: list[tuple[int, PacketIn]] = []
         self._changed = asyncio.Event()
 
@@ -65,11 +65,11 @@ class Recorder:
         self._note("link_down", link)
 
     def host_seen(self, host: HostSeen) -> None:
-        self.hosts[host.mac, host.ip] = host
+        self.hosts[host.mac] = host
         self._note("host_seen", host)
 
     def host_gone(self, host: HostGone) -> None:
-        del self.hosts[host.mac, host.ip]
+        del self.hosts[host.mac]
         self._note("host_gone", host)
 
     def packet_in(self, dpid: int, packet: PacketIn) -> None:
