@@ -253,7 +253,7 @@ class ControllerService(RequestHandler):
             there = (len(network.table_counts), len(self.server.links))
             pace = 1.0 if all(map(network.known, self._switches)) else 0.1
             quiet, before = (quiet + pace * step if there == before else 0.0), there
-        self.handle(Settled(set(self._switches), self.server.links))
+        self.handle(Settled({*self._switches, *self.server.away}, self.server.links))
 
     async def _tick(self) -> None:
         """Tell the machine the time, by which it balances the load."""

@@ -129,6 +129,11 @@ class OpenFlowServer:
         return {dpid: switch for dpid, (_, switch) in self._up.items()}
 
     @property
+    def away(self) -> set[int]:
+        """The lost switches that may still reconnect in time. Their links exist."""
+        return set(self._missed)
+
+    @property
     def links(self) -> set[Link]:
         """The links that exist now."""
         return self._tracker.links.links

@@ -1,0 +1,39 @@
+"""What goes on in a controller's service beside the events of switches, over a server and switches that do nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver.service import ControllerService
+from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchDown, SwitchUp
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.openflow.driver.server import OpenFlowServer
+from saps.ofm.openflow.driver.switch import Switch
+from tests.ofm.controller.worlds import rules
+from tests.ofm.networks import broker_at
+
+LINK = Link.of(Port(1, 1), Port(2, 1))
+BROKERS = [broker_at(number, 6000) for number in range(2)]
+
+
+def two_switches() -> ControllerService:
+    """A service that knows two switches with a link, and a broker at each."""
+    service = ControllerService(Controller(rules()), grace=0.01)
+    for dpid in (1, 2):
+        service.handle(SwitchUp(dpid, {1: True, 2: True}))
+    service.handle(LinkChanged(LINK, up=True))
+    for dpid, broker in enumerate(BROKERS, 1):
+        service.handle(HostMoved(broker.mac, Port(dpid, 2)))
+    return service
+
+
+async def test_a_switch_that_may_still_come_back_keeps_its_links_when_the_network_settles() -> None:
+    service = two_switches()
+    service._switches = {1: cast(Switch, None)}
+    service.handle(SwitchDown(2))
+    service.server = cast(OpenFlowServer, SimpleNamespace(links={LINK}, away={2}))
+    await service._settle()
+    assert service.machine.network.settled
+    assert service.machine.topology.links == [LINK]
