@@ -88,10 +88,10 @@ class SwitchGone:
 
 @dataclass(frozen=True, slots=True)
 class PortChanged:
-    """A port has gone up or down."""
+    """A port has gone up or down; None: it does not exist any more."""
 
     at: Port
-    up: bool
+    up: bool | None
     speed: int | None = None
     """Speed in kbit/s, if the switch reports it."""
 

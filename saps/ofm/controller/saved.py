@@ -168,8 +168,8 @@ def restore(controller: Controller, data: bytes) -> None:
     then."""
     saved = _read(data)
     controller.version = saved.version
-    controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
-    controller.network.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    controller.network.resume(Topology.from_json(msgspec.to_builtins(saved.topology)), hosts)
     if (planes := saved.planes) is not None:
         trees = [tree.restored() for tree in planes.planes]
         controller.planes.resume(planes.brokers, planes.sets, trees, planes.version)

@@ -50,6 +50,8 @@ class Network:
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
         self._expected: Counter[BrokerAddress] = Counter()
         """The number of OFMs that each broker takes part in."""
+        self._unconfirmed: set[str] = set()
+        """The hosts of an earlier run that have not been seen in this one."""
 
     # -- brokers
 
@@ -70,8 +72,13 @@ class Network:
 
     @property
     def missing(self) -> list[BrokerAddress]:
-        """Brokers of OFMs that have not been seen anywhere, ascending."""
-        return sorted(broker for broker in self._expected if self.topology.where(broker) is None)
+        """Brokers of OFMs that have not been seen anywhere in this run, ascending."""
+        where, unconfirmed = self.topology.where, self._unconfirmed
+        return sorted(broker for broker in self._expected if broker.mac in unconfirmed or where(broker) is None)
+
+    def resume(self, topology: Topology, hosts: dict[str, Port]) -> None:
+        """Take over the topology and the places of hosts of an earlier run. Hosts may have moved since."""
+        self.topology, self.hosts, self._unconfirmed = topology, hosts, set(hosts)
 
     # -- news
 
@@ -83,15 +90,15 @@ class Network:
             case SwitchUp(dpid=dpid, ports=ports, tables=tables):
                 self.table_counts[dpid] = tables
                 topology.switch_up(dpid, [port for port, up in ports.items() if up])
-                for port in [port for port, up in ports.items() if not up]:
-                    topology.port_status(dpid, port, up=False)
+                for port in topology.ports(dpid):
+                    self._port(Port(dpid, port), ports.get(port))
                 self.switch_state(dpid).lost()
             case SwitchDown(dpid):
                 self.switch_state(dpid).lost()
             case SwitchGone(dpid):
                 self._gone(dpid)
             case PortChanged(at=at, up=up):
-                topology.port_status(*at, up=up)
+                self._port(at, up)
             case LinkChanged(link, up):
                 (topology.link_up if up else topology.link_down)(*link)
             case HostMoved(mac, at):
@@ -105,16 +112,25 @@ class Network:
         self.topology.switch_down(dpid)
         self.switch_state(dpid).lost()
 
-    def _moved(self, mac: str, at: Port | None) -> None:
-        if at is None:
-            self.hosts.pop(mac, None)
+    def _port(self, at: Port, up: bool | None) -> None:
+        """Take in that a port is up or down; None: it does not exist any more."""
+        if up is not None:
+            self.topology.port_status(*at, up=up)
         else:
+            self.topology.port_removed(*at)
+            self.hosts = {mac: place for mac, place in self.hosts.items() if place != at}
+
+    def _moved(self, mac: str, at: Port | None) -> None:
+        topology, before = self.topology, self.hosts.pop(mac, None)
+        if at is not None:
             self.hosts[mac] = at
+            if not topology.is_trunk(at):
+                self._unconfirmed.discard(mac)
         for broker in [broker for broker in self._expected if broker.mac == mac]:
-            if at is None:
-                self.topology.detach(broker)
-            else:
-                self.topology.attach(broker, *at)
+            if at is not None:
+                topology.attach(broker, *at)
+            elif before is None or not topology.is_trunk(before):  # at a trunk, it was seen in transit only
+                topology.detach(broker)
 
     def _settle(self, found: Settled) -> None:
         self.settled = True

@@ -130,6 +130,16 @@ class Topology:
         ports[port] = up
         return self._changed(True)
 
+    def port_removed(self, dpid: int, port: int) -> bool:
+        """Remove a port that does not exist any more, with its link. Brokers there have no place."""
+        at = Port(dpid, port)
+        known = self._switches.get(dpid, {}).pop(port, None) is not None
+        linked = self._unlink(at)
+        hosts = self.hosts_at(at)
+        for host in hosts:
+            del self._places[host]
+        return self._changed(known or linked or bool(hosts))
+
     def link_up(self, a: Port, b: Port) -> bool:
         """Add a link that was seen; either direction is enough. It replaces what was known of its ports: another link,
         or a broker whose packets had only come through the other switch. Raises `ValueError` for a link within a
@@ -176,6 +186,10 @@ class Topology:
     def switches(self) -> list[int]:
         """All switches, ascending."""
         return sorted(self._switches)
+
+    def ports(self, dpid: int) -> list[int]:
+        """Return the known ports of a switch, up or not, ascending."""
+        return sorted(self._switches.get(dpid, ()))
 
     @property
     def links(self) -> list[Link]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from saps.ofm.controller.events import Intended, Intent
+from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged
+from saps.ofm.controller.saved import Saver
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
@@ -90,3 +91,43 @@ def test_an_ofm_on_its_way_out_does_not_wait_for_what_a_switch_refuses() -> None
     world.run()
     assert world.machine.state(TOPIC).status is Status.NONE
     assert all(not switch.tables.groups for switch in world.fabric.switches.values())
+
+
+def restarted(world: World) -> None:
+    """The controller starts anew with the state that the former one kept."""
+    world.start(Saver(world.machine).save())
+
+
+def test_a_broker_whose_port_was_removed_while_no_controller_ran_is_looked_for() -> None:
+    network, links = line(1, 2)
+    one, two = network.brokers
+    world = World(network)
+    for dpid in (1, 2):
+        world.truth.port_status(dpid, 10, up=True)
+    world.appear()
+    world.settle()
+    world.intent(TOPIC, [one, two])
+    world.run()
+    world.truth.port_removed(1, 10)
+    restarted(world)
+    assert world.machine.missing == [one, two], "either may have moved meanwhile"
+    world.appear([LinkChanged(links[0], up=True), HostMoved(two.mac, Port(2, 10))])
+    world.settle()
+    world.run()
+    assert (world.machine.missing, told(world)) == ([one], [two])
+
+
+def test_a_packet_on_its_way_does_not_take_a_broker_of_an_earlier_run_out_of_its_tree() -> None:
+    network, links = line(1, 2)
+    one, two = network.brokers
+    world = begun(network)
+    world.intent(TOPIC, [one, two])
+    world.run()
+    restarted(world)
+    world.connect(2)
+    world.hear(HostMoved(one.mac, links[0].b))  # before the link is found
+    assert one in world.machine.missing, "it may have been seen anywhere"
+    world.connect(1)
+    world.hear(HostMoved(one.mac, None))  # the port leads to a switch
+    world.run()
+    assert told(world) == [one, two]

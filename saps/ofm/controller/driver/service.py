@@ -140,7 +140,7 @@ class ControllerService(RequestHandler):
     def port_status(self, dpid: int, status: PortStatus) -> None:
         port = status.port
         if port.number <= LAST_PORT:
-            up = port.up and status.change is not PortChange.REMOVED
+            up = None if status.change is PortChange.REMOVED else port.up
             self.handle(PortChanged(Port(dpid, port.number), up, port.speed))
 
     def link_up(self, link: Link) -> None:
