@@ -27,6 +27,9 @@ from saps.ofm.network.topology import BrokerAddress, Port, Topology
 
 AnySwitchState: TypeAlias = SwitchState | SharedSwitchState
 
+MOST_HOSTS = 65536
+"""Most hosts remembered; beyond it those of no broker are forgotten. A host costs about 200 bytes."""
+
 _NOTHING = Tables()
 
 
@@ -48,8 +51,8 @@ class Network:
         """The number of flow tables of each switch that has connected."""
         self.settled = False
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
-        self._expected: Counter[BrokerAddress] = Counter()
-        """The number of OFMs that each broker takes part in."""
+        self._expected: dict[str, Counter[BrokerAddress]] = {}
+        """The number of OFMs that each broker takes part in, by MAC address."""
         self._unconfirmed: set[str] = set()
         """The hosts of an earlier run that have not been seen in this one."""
 
@@ -58,23 +61,31 @@ class Network:
     def expect(self, brokers: Iterable[BrokerAddress]) -> None:
         """Count one more OFM for each of these brokers."""
         for broker in brokers:
-            self._expected[broker] += 1
+            self._expected.setdefault(broker.mac, Counter())[broker] += 1
             if (place := self.hosts.get(broker.mac)) is not None:
                 self.topology.attach(broker, *place)
 
     def dismiss(self, brokers: Iterable[BrokerAddress]) -> None:
         """Count one OFM less for each of these brokers, and forget a broker without any."""
         for broker in brokers:
-            self._expected[broker] -= 1
-            if not self._expected[broker]:
-                del self._expected[broker]
+            here = self._expected[broker.mac]
+            here[broker] -= 1
+            if not here[broker]:
+                del here[broker]
                 self.topology.detach(broker)
+            if not here:
+                del self._expected[broker.mac]
 
     @property
     def missing(self) -> list[BrokerAddress]:
         """Brokers of OFMs that have not been seen anywhere in this run, ascending."""
         where, unconfirmed = self.topology.where, self._unconfirmed
-        return sorted(broker for broker in self._expected if broker.mac in unconfirmed or where(broker) is None)
+        expected = (broker for brokers in self._expected.values() for broker in brokers)
+        return sorted(broker for broker in expected if broker.mac in unconfirmed or where(broker) is None)
+
+    def locates(self, mac: str, at: Port) -> bool:
+        """Return whether a host is known to be at a port, and was seen there in this run."""
+        return self.hosts.get(mac) == at and mac not in self._unconfirmed
 
     def resume(self, topology: Topology, hosts: dict[str, Port]) -> None:
         """Take over the topology and the places of hosts of an earlier run. Hosts may have moved since."""
@@ -124,9 +135,13 @@ class Network:
         topology, before = self.topology, self.hosts.pop(mac, None)
         if at is not None:
             self.hosts[mac] = at
+            if len(self.hosts) > MOST_HOSTS:
+                self.hosts = {
+                    host: place for host, place in self.hosts.items() if host == mac or host in self._expected
+                }
             if not topology.is_trunk(at):
                 self._unconfirmed.discard(mac)
-        for broker in [broker for broker in self._expected if broker.mac == mac]:
+        for broker in self._expected.get(mac, ()):
             if at is not None:
                 topology.attach(broker, *at)
             elif before is None or not topology.is_trunk(before):  # at a trunk, it was seen in transit only

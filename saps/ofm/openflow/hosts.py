@@ -23,7 +23,7 @@ TRACES = 16
 
 @dataclass(frozen=True, slots=True)
 class HostSeen:
-    """A host that is new or has moved."""
+    """A packet of a host has come in where the host is attached."""
 
     mac: int
     at: Port
@@ -74,18 +74,14 @@ class HostTable:
         """All hosts and their ports."""
         return {mac: ports[-1] for mac, ports in self._traces.items()}
 
-    def seen(self, mac: int, at: Port) -> list[HostEvent]:
-        """Take in a packet of a host at a port that is not known to lead to a switch. Return what is new."""
+    def seen(self, mac: int, at: Port) -> HostSeen:
+        """Take in a packet of a host at a port that is not known to lead to a switch. No event tells that a host was
+        forgotten for want of room: it is still there."""
         before = self._traces.pop(mac, ())
         self._traces[mac] = (*(port for port in before[1 - TRACES :] if port != at), at)
-        events: list[HostEvent] = []
         if len(self._traces) > MOST:
-            oldest = next(iter(self._traces))
-            del self._traces[oldest]
-            events.append(HostGone(oldest))
-        if before[-1:] != (at,):
-            events.append(HostSeen(mac, at))
-        return events
+            del self._traces[next(iter(self._traces))]
+        return HostSeen(mac, at)
 
     def port_lost(self, port: Port) -> list[HostEvent]:
         """Forget the hosts at a port that has gone down or was removed. Return what changes."""

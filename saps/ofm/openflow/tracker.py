@@ -48,7 +48,7 @@ class Tracker:
         mac = sender(frame)
         if mac is None or self.links.is_internal(at):
             return [], False
-        return [*self.hosts.seen(mac, at)], False
+        return [self.hosts.seen(mac, at)], False
 
     def _read(self, frame: bytes) -> Port | None:
         """Return the port that sent a probe, or None. A probe that arrives unchanged needs no check of its code."""

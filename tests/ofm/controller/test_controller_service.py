@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
+
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.service import ControllerService
-from saps.ofm.controller.events import HostMoved, LinkChanged, SwitchDown, SwitchUp
+from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchUp
+from saps.ofm.flows.tables import mac
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from saps.ofm.openflow.driver.switch import Switch
+from saps.ofm.openflow.hosts import HostSeen
 from tests.ofm.controller.worlds import rules
 from tests.ofm.networks import broker_at
 
@@ -37,3 +41,19 @@ async def test_a_switch_that_may_still_come_back_keeps_its_links_when_the_networ
     await service._settle()
     assert service.machine.network.settled
     assert service.machine.topology.links == [LINK]
+
+
+async def test_invented_hosts_take_no_broker_out_of_its_tree_and_no_memory_without_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("saps.ofm.network.network.MOST_HOSTS", 10)
+    service = two_switches()
+    service.handle(Intended("a", Intent(frozenset(BROKERS[:1]))))
+    for number in range(100):
+        service.host_seen(HostSeen(number, Port(1, 2)))
+        assert len(service.machine.network.hosts) <= 10
+    network = service.machine.network
+    assert network.topology.where(BROKERS[0]) == Port(1, 2)
+    assert BROKERS[1].mac not in network.hosts
+    service.host_seen(HostSeen(mac(BROKERS[1].mac), Port(2, 2)))
+    assert network.hosts[BROKERS[1].mac] == Port(2, 2), "the next packet shows it, although it has not moved"

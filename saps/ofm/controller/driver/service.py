@@ -150,7 +150,8 @@ class ControllerService(RequestHandler):
         self.handle(LinkChanged(link, up=False))
 
     def host_seen(self, host: HostSeen) -> None:
-        self.handle(HostMoved(mac_text(host.mac), host.at))
+        if not self.machine.network.locates(mac := mac_text(host.mac), host.at):
+            self.handle(HostMoved(mac, host.at))
 
     def host_gone(self, host: HostGone) -> None:
         self.handle(HostMoved(mac_text(host.mac), None))

@@ -60,7 +60,7 @@ class Listener(Protocol):
         """A port of the link is down, probes do not cross it, or it leads elsewhere now."""
 
     def host_seen(self, host: HostSeen) -> None:
-        """A host is new, or has moved."""
+        """A packet has shown the place of a host, which may be known already."""
 
     def host_gone(self, host: HostGone) -> None:
         """A host's port is down, or leads to a switch: the place of the host is unknown."""
