@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from saps.ofm.controller.controller import Controller
+from saps.ofm.controller.driver import service as driver
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchUp
 from saps.ofm.flows.tables import mac
+from saps.ofm.network.probe import probe
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.driver.server import OpenFlowServer
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostSeen
+from saps.ofm.openflow.values import PortInfo
 from tests.ofm.controller.worlds import rules
 from tests.ofm.networks import broker_at
 
@@ -57,3 +61,21 @@ async def test_invented_hosts_take_no_broker_out_of_its_tree_and_no_memory_witho
     assert BROKERS[1].mac not in network.hosts
     service.host_seen(HostSeen(mac(BROKERS[1].mac), Port(2, 2)))
     assert network.hosts[BROKERS[1].mac] == Port(2, 2), "the next packet shows it, although it has not moved"
+
+
+async def test_every_missing_broker_is_probed_for_even_if_many_are_never_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "PROBES", 3)
+    monkeypatch.setattr(driver, "PROBE_FIRST", 0.001)
+    monkeypatch.setattr(driver, "PROBE_LAST", 0.001)
+    service, sent, absent = two_switches(), set[bytes](), {broker_at(number, 6000) for number in range(10, 20)}
+    port = PortInfo(3, "", 0, up=True, speed=0)
+    switch = SimpleNamespace(dpid=1, ports={3: port}, packet_out=lambda port, frame: sent.add(frame))
+    service._switches = {1: cast(Switch, switch)}
+    service.handle(Intended("a", Intent(frozenset(absent))))
+    seeking = asyncio.ensure_future(service._seek())
+    async with asyncio.timeout(30):
+        while sent != set(map(probe, absent)):  # noqa: ASYNC110  # nobody tells when it is so
+            await asyncio.sleep(0)
+    seeking.cancel()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from saps.ofm.controller.saved import Saver
 from saps.ofm.flows.plan import COOKIE, COOKIE_MASK
 from saps.ofm.flows.tables import Change, Room, mac_text
 from saps.ofm.network.probe import probe
-from saps.ofm.network.topology import Link, Port
+from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.openflow import base
 from saps.ofm.openflow.driver.server import LAST_PORT, OpenFlowServer
 from saps.ofm.openflow.driver.switch import Switch, change_of, short_of
@@ -310,9 +311,11 @@ class ControllerService(RequestHandler):
 
     async def _seek(self) -> None:
         """Probe for wanted brokers that have not been seen."""
-        pause = PROBE_FIRST
+        pause, missing = PROBE_FIRST, list[BrokerAddress]()
         while True:
-            missing = self.machine.missing[:PROBES]
+            absent = self.machine.missing
+            begin = bisect_right(absent, missing[-1]) if missing else 0  # in turn, as some may never be there
+            missing = [*absent[begin:], *absent[:begin]][:PROBES]
             for switch in self._switches.values() if missing else ():
                 for port in switch.ports.values():
                     at = Port(switch.dpid, port.number)
