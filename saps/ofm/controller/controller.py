@@ -260,9 +260,12 @@ class Controller:
 
     def _run(self, most: int | None = None) -> None:
         """Do what can be done now: advance stages, choose plans, and begin the resulting batches."""
+        busy = self.planes.busy
         while touched := [*self._spanning_tree.run(), *self.planes.run()]:
             self._batches.due(touched, hurry=True)
             self._begin()
+        if busy and not self.planes.busy:
+            self._retry(planes=False)
         self._effects += self._spanning_tree.announcements()
         if (planes := self.planes.describe()) != self.planes.state:
             self._told(self.planes, planes)
@@ -378,9 +381,10 @@ class Controller:
             del self.records[record.topic]
             self._told(record, OfmState(topic=record.topic, status=Status.NONE))
 
-    def _retry(self) -> None:
+    def _retry(self, *, planes: bool = True) -> None:
         """Retry what was refused, as room has become free."""
-        self.planes.retry()
+        if planes:
+            self.planes.retry()
         for topic in self._concerns.wanting:
             if (record := self.records.get(topic)) is not None and record.refusal and not record.blocked:
                 self._stale[topic] = None

@@ -125,10 +125,8 @@ class Network:
 
     def _port(self, at: Port, up: bool | None) -> None:
         """Take in that a port is up or down; None: it does not exist any more."""
-        if up is not None:
-            self.topology.port_status(*at, up=up)
-        else:
-            self.topology.port_removed(*at)
+        self.topology.port_status(*at, up=up)
+        if up is None:
             self.hosts = {mac: place for mac, place in self.hosts.items() if place != at}
 
     def _moved(self, mac: str, at: Port | None) -> None:

@@ -122,20 +122,16 @@ class Topology:
             self._unlink(port)
         return self._changed(True)
 
-    def port_status(self, dpid: int, port: int, *, up: bool) -> bool:
-        """Note that a port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down."""
-        ports = self._switches.get(dpid)
-        if ports is None or ports.get(port) is up:
-            return False
-        ports[port] = up
-        return self._changed(True)
-
-    def port_removed(self, dpid: int, port: int) -> bool:
-        """Remove a port that does not exist any more, with its link. Brokers there have no place."""
+    def port_status(self, dpid: int, port: int, *, up: bool | None) -> bool:
+        """Note that a port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down. None: the
+        port does not exist any more. Then its link has ended, and brokers there have no place."""
+        ports = self._switches.get(dpid, {})
+        if up is not None:
+            changed = dpid in self._switches and ports.get(port) is not up
+            ports[port] = up
+            return self._changed(changed)
         at = Port(dpid, port)
-        known = self._switches.get(dpid, {}).pop(port, None) is not None
-        linked = self._unlink(at)
-        hosts = self.hosts_at(at)
+        known, linked, hosts = ports.pop(port, None) is not None, self._unlink(at), self.hosts_at(at)
         for host in hosts:
             del self._places[host]
         return self._changed(known or linked or bool(hosts))

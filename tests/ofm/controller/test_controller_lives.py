@@ -108,7 +108,7 @@ def test_a_broker_whose_port_was_removed_while_no_controller_ran_is_looked_for()
     world.settle()
     world.intent(TOPIC, [one, two])
     world.run()
-    world.truth.port_removed(1, 10)
+    world.truth.port_status(1, 10, up=None)
     restarted(world)
     assert world.machine.missing == [one, two], "either may have moved meanwhile"
     world.appear([LinkChanged(links[0], up=True), HostMoved(two.mac, Port(2, 10))])

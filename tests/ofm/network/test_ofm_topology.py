@@ -49,7 +49,7 @@ class Discovery(RuleBasedStateMachine):
 
     @rule(port=ENDS)
     def port_removed(self, port: Port) -> None:
-        self.topology.port_removed(*port)
+        self.topology.port_status(*port, up=None)
         self.down.discard(port)
         self.links = {link for link in self.links if port not in link}
         self.places = {host: place for host, place in self.places.items() if place != port}
