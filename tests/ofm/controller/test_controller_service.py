@@ -11,7 +11,7 @@ import pytest
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import service as driver
 from saps.ofm.controller.driver.service import ControllerService
-from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchUp
+from saps.ofm.controller.events import Event, HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchUp
 from saps.ofm.flows.tables import mac
 from saps.ofm.network.probe import probe
 from saps.ofm.network.topology import Link, Port
@@ -79,3 +79,24 @@ async def test_every_missing_broker_is_probed_for_even_if_many_are_never_there(
         while sent != set(map(probe, absent)):  # noqa: ASYNC110  # nobody tells when it is so
             await asyncio.sleep(0)
     seeking.cancel()
+
+
+async def test_an_internal_error_does_not_end_what_goes_on_for_ever(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(driver, "TICK", 0.001)
+    monkeypatch.setattr(driver, "AGAIN", 0.001)
+    service, ticks, over = two_switches(), list[Event](), asyncio.Event()
+
+    def fail(event: Event) -> None:
+        ticks.append(event)
+        if len(ticks) == 5:
+            over.set()
+        raise ValueError("as of a defect")
+
+    monkeypatch.setattr(service, "handle", fail)
+    await service.start(cast(OpenFlowServer, SimpleNamespace(links=set(), away=set())))
+    async with asyncio.timeout(30):
+        await over.wait()
+    await service.close()
+    assert "as of a defect" in caplog.text

@@ -18,7 +18,7 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import Intended, Intent, PortChanged, SwitchUp
+from saps.ofm.controller.events import GoneOn, Intended, Intent, PolicyChanged, PortChanged, SwitchUp, Tick
 from saps.ofm.controller.saved import Saver
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
@@ -26,6 +26,7 @@ from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.command.files import network_of
 from saps.ofm.planner.fitted import NetworkPlanner
+from saps.policy.model import Policy, Verdict
 from tests.ofm.controller.test_controller_coded import rules as coded_rules
 from tests.ofm.controller.test_controller_machine import Life
 from tests.ofm.controller.worlds import World, rules
@@ -173,6 +174,16 @@ def test_a_move_ends_when_its_topic_does_or_its_new_tree_breaks() -> None:
         every = [f"{plan.ofm.address}" for plan in world.machine.ledger]
         told = [state.address for state in world.told.values() if state.status is Status.CONSTRUCTED]
         assert sorted(every) == sorted(filter(None, told))
+
+
+def test_a_policy_that_names_unknown_switches_stops_no_clock() -> None:
+    world = crowded(2, rate=8e6)
+    policy = Policy(1, {f"t{number}": Verdict(frozenset({"nowhere"})) for number in range(2)})
+    world.machine.handle(PolicyChanged(policy), 0)  # the trees follow in slices
+    world.machine.handle(Tick(100.0), 0)
+    world.hear(GoneOn())
+    world.run()
+    assert {state.status for state in world.told.values()} == {Status.REFUSED}
 
 
 def test_a_restart_in_the_middle_of_a_move_keeps_what_was_told() -> None:

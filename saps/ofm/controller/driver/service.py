@@ -10,6 +10,7 @@ import logging
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 from saps.ofm.controller.controller import Controller
@@ -103,12 +104,11 @@ class ControllerService(RequestHandler):
         """Begin to serve. `server` must be listening already, with this object as its listener."""
         self.server = server
         self._spawn(self._settle())
-        self._spawn(self._seek())
         self._spawn(self._announcer.run())
-        self._spawn(self._audit())
-        self._spawn(self._tick())
+        for work in (self._seek, self._audit, self._tick):
+            self._spawn(self._continued(work))
         if self._state is not None:
-            self._spawn(self._keep(self._state))
+            self._spawn(self._continued(partial(self._keep, self._state)))
 
     async def close(self) -> None:
         """Stop. The switches keep their tables."""
@@ -256,6 +256,15 @@ class ControllerService(RequestHandler):
             pace = 1.0 if all(map(network.known, self._switches)) else 0.1
             quiet, before = (quiet + pace * step if there == before else 0.0), there
         self.handle(Settled({*self._switches, *self.server.away}, self.server.links))
+
+    async def _continued(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Do a work that has no end. An internal error is logged, and the work begins again."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                logger.exception("internal error of the controller")
+                await asyncio.sleep(AGAIN)
 
     async def _tick(self) -> None:
         """Tell the machine the time, by which it balances the load."""
