@@ -76,8 +76,9 @@ class Controller:
         self._early: dict[str, None] = {}
         """OFMs left alone until the network has settled, or the last of their switches has been read."""
         self._concerns = Concerns()
-        self.touched: dict[str, None] = {}
-        """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
+        self.touched: dict[str, None] | None = None
+        """OFMs that may have changed since the reader last emptied this; all others are unchanged. None: nobody
+        reads."""
         self._batches = Batches()
         self._effects: list[Effect] = []
 
@@ -292,7 +293,8 @@ class Controller:
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])
-        self.touched |= concerned
+        if self.touched is not None:
+            self.touched |= concerned
 
     def _begin(self) -> bool:
         """Begin the next batch at each switch that is due and idle. Return whether there was one."""

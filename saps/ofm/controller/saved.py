@@ -112,15 +112,14 @@ class Saver:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._written: dict[str, bytes] = {}
-        for topic in controller.records:
-            self._write(topic)
+        controller.touched = dict.fromkeys(controller.records)
 
     def save(self) -> bytes:
         """Return the state for `restore`. OFMs being deleted are left out: their remains in switches then belong to no
         OFM."""
         controller = self._controller
         touched, controller.touched = controller.touched, {}
-        for topic in touched:
+        for topic in touched or ():
             self._write(topic)
         picture, planes = controller.topology.picture, _planes(controller)
         head = msgspec.json.encode(Saved(version=controller.version, topology=picture, planes=planes, ofms=[]))

@@ -64,6 +64,10 @@ class SharedSwitchState:
         """Always empty: entries that nobody wants go with the first batch."""
         return []
 
+    @property
+    def idle(self) -> bool:
+        return all(tables == _NOTHING for part, tables in self._wanted.items() if part != BASE)
+
     def want(self, part: Part, tables: Tables) -> bool:
         """See `SwitchState.want`. An OFM that shall have nothing here needs a batch all the same, as no entry of others
         may match its packets."""

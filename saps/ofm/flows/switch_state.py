@@ -85,6 +85,11 @@ class SwitchState:
         """Parts in the switch for which `want` was never called: an earlier run of a controller left them."""
         return [part for part in self._actual or () if part not in self._wanted]
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but the baseline is wanted."""
+        return all(tables == _NOTHING for part, tables in self._wanted.items() if part != BASE)
+
     def want(self, part: Part, tables: Tables) -> bool:
         """Set what is wanted of a part. Return whether that is a change."""
         if part in self._wanted and self._wanted[part] == tables:

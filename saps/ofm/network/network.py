@@ -48,7 +48,7 @@ class Network:
         self.switch_states: dict[int, AnySwitchState] = {}
         """The tables of every switch that was heard of, or shall hold something."""
         self.table_counts: dict[int, int] = {}
-        """The number of flow tables of each switch that has connected."""
+        """The number of flow tables of each switch that has connected and is not gone."""
         self.settled = False
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
         self._expected: dict[str, Counter[BrokerAddress]] = {}
@@ -121,7 +121,10 @@ class Network:
     def _gone(self, dpid: int) -> None:
         """Remove a switch from the topology. What is wanted of it stays, as it may come back."""
         self.topology.switch_down(dpid)
+        self.table_counts.pop(dpid, None)
         self.switch_state(dpid).lost()
+        if self.switch_states[dpid].idle:
+            del self.switch_states[dpid]
 
     def _port(self, at: Port, up: bool | None) -> None:
         """Take in that a port is up or down; None: it does not exist any more."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged
+from saps.ofm.controller.events import HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchGone, SwitchUp
 from saps.ofm.controller.saved import Saver
+from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import Status
 from saps.ofm.openflow.base import BASE_FLOWS
@@ -131,3 +132,37 @@ def test_a_packet_on_its_way_does_not_take_a_broker_of_an_earlier_run_out_of_its
     world.hear(HostMoved(one.mac, None))  # the port leads to a switch
     world.run()
     assert told(world) == [one, two]
+
+
+def test_strangers_and_topics_that_come_and_go_leave_nothing_behind() -> None:
+    network, _ = line(1, 2)
+    world = begun(network)
+    machine = world.machine
+    assert machine.touched is None, "nobody reads it"
+    for dpid in range(10, 30):
+        for event in (SwitchUp(dpid, {1: True}), SwitchDown(dpid), SwitchGone(dpid)):
+            world.hear(event)
+        world.intent(f"t/{dpid}", network.brokers)
+        world.run()
+        world.forget(f"t/{dpid}")
+        world.run()
+    assert machine.network.switch_states.keys() == machine.network.table_counts.keys() == {1, 2}
+    assert (machine.records, machine.touched) == ({}, None)
+
+
+def test_a_switch_that_is_gone_for_long_still_holds_what_it_shall_when_it_is_back() -> None:
+    network, _ = line(1, 2)
+    world = begun(network)
+    world.intent(TOPIC, network.brokers)
+    world.run()
+    for dpid in (1, 2):
+        world.disconnect(dpid)
+        world.hear(SwitchGone(dpid))
+    world.forget(TOPIC)
+    world.intent("other", network.brokers)
+    world.appear()
+    world.run()
+    assert world.machine.state("other").status is Status.CONSTRUCTED
+    for dpid, switch in world.fabric.switches.items():
+        wanted = world.machine.network.baseline.with_(world.machine.ledger.desired(dpid))
+        assert switch.tables == Tables.of(BASE_FLOWS).with_(wanted)

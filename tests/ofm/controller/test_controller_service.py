@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -100,3 +101,39 @@ async def test_an_internal_error_does_not_end_what_goes_on_for_ever(
         await over.wait()
     await service.close()
     assert "as of a defect" in caplog.text
+
+
+async def test_a_state_file_that_could_not_be_written_is_written_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("SAVE_DELAY", "SAVE_AGAIN"):
+        monkeypatch.setattr(driver, name, 0.001)
+    file = tmp_path / "absent" / "state.json"
+    service = two_switches()
+    keeping = asyncio.ensure_future(service._keep(file))
+    written, tries = asyncio.Event(), list[Path]()
+    write = driver._write
+
+    def count(path: Path, data: bytes) -> None:
+        tries.append(path)
+        if len(tries) == 2:
+            file.parent.mkdir()
+        write(path, data)
+        loop.call_soon_threadsafe(written.set)
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(driver, "_write", count)
+    async with asyncio.timeout(30):
+        await written.wait()
+    keeping.cancel()
+    assert (len(tries), file.exists()) == (2, True)
+
+
+async def test_a_new_rate_is_in_the_state_that_is_written() -> None:
+    service = two_switches()
+    for rate in (1e6, 5e8):
+        service._unsaved.clear()
+        service.handle(Intended("a", Intent(frozenset(BROKERS), rate=rate)))
+        await asyncio.sleep(0)
+        assert service._unsaved.is_set()
+        assert f'"rate":{rate}'.encode() in service.saved()

@@ -18,7 +18,7 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import GoneOn, Intended, Intent, PolicyChanged, PortChanged, SwitchUp, Tick
+from saps.ofm.controller.events import GoneOn, Intended, Intent, PolicyChanged, PortChanged, SwitchGone, SwitchUp, Tick
 from saps.ofm.controller.saved import Saver
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
@@ -238,6 +238,14 @@ def test_a_link_is_as_fast_as_its_slower_end_unless_the_operator_says_otherwise(
     assert (traffic.capacity(one), traffic.capacity(other)) == (1e8, 5e6)
     traffic.hear(PortChanged(b, up=True, speed=10_000))
     assert traffic.capacity(one) == 1e7
+    traffic.hear(PortChanged(b, up=None))
+    assert traffic.capacity(one) == 1e9, "by the speed of the other end"
+    traffic.hear(SwitchUp(1, {2: True}, {2: 10_000_000}))
+    assert traffic.capacity(one) == CAPACITY
+    version = traffic.version
+    traffic.hear(SwitchGone(1))
+    traffic.hear(SwitchGone(2))
+    assert (traffic._speeds, traffic.version) == ({}, version + 2)
     topology = two_ways().topology
     links = with_capacities(topology.to_json(), traffic)["links"]
     assert {link["capacity"] for link in links} == {traffic.capacity(link) for link in topology.links}

@@ -71,6 +71,8 @@ TICK = 2.0
 SAVE_DELAY, SAVE_REST = 0.5, 20
 """Least delay in seconds until a change is in the state file, and the delay as a multiple of the processor time of the
 last save. An unchanged tree costs 1 us, a changed one 30."""
+SAVE_AGAIN = 10.0
+"""Pause in seconds until the state file is written again after an error."""
 
 
 class ControllerService(RequestHandler):
@@ -85,7 +87,8 @@ class ControllerService(RequestHandler):
         self._switches: dict[int, Switch] = {}
         self._talks: dict[int, asyncio.Task[None]] = {}
         """The task that waits for each switch."""
-        self._saver = Saver(machine)
+        self._saver: Saver | None = None
+        """None: nobody has asked for the state yet."""
         self._unsaved = asyncio.Event()
         self._saved = (-1, -1)
         """Versions of the network and of the states that the state file has, or soon will have."""
@@ -106,9 +109,9 @@ class ControllerService(RequestHandler):
         self._spawn(self._settle())
         self._spawn(self._announcer.run())
         for work in (self._seek, self._audit, self._tick):
-            self._spawn(self._continued(work))
+            self._spawn(_continued(work))
         if self._state is not None:
-            self._spawn(self._continued(partial(self._keep, self._state)))
+            self._spawn(_continued(partial(self._keep, self._state)))
 
     async def close(self) -> None:
         """Stop. The switches keep their tables."""
@@ -166,11 +169,11 @@ class ControllerService(RequestHandler):
         """See `RequestHandler.handle`."""
         super().handle(event)
         now = (self.machine.topology.version, self.machine.version)
-        if fresh := now != self._saved:
+        if now != self._saved or isinstance(event, Intended):  # an intent may change what is in no state: its rate
             self._saved = now
             self._unsaved.set()
-        if (fresh or isinstance(event, Intended)) and self.on_change is not None:
-            self.on_change()
+            if self.on_change is not None:
+                self.on_change()
         if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
         warns = not self.machine.admission.rules.spanning_tree and self.machine.network.settled
@@ -179,6 +182,8 @@ class ControllerService(RequestHandler):
 
     def saved(self) -> bytes:
         """Return the state that a restart, or a standby, continues from."""
+        if self._saver is None:
+            self._saver = Saver(self.machine)
         return self._saver.save()
 
     def connected(self) -> Collection[int]:
@@ -256,15 +261,6 @@ class ControllerService(RequestHandler):
             pace = 1.0 if all(map(network.known, self._switches)) else 0.1
             quiet, before = (quiet + pace * step if there == before else 0.0), there
         self.handle(Settled({*self._switches, *self.server.away}, self.server.links))
-
-    async def _continued(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Do a work that has no end. An internal error is logged, and the work begins again."""
-        while True:
-            try:
-                await work()
-            except Exception:
-                logger.exception("internal error of the controller")
-                await asyncio.sleep(AGAIN)
 
     async def _tick(self) -> None:
         """Tell the machine the time, by which it balances the load."""
@@ -359,11 +355,23 @@ class ControllerService(RequestHandler):
                 raise
             except OSError as error:
                 logger.error("cannot write the state file %s: %s", path, error)
+                self._unsaved.set()
+                await asyncio.sleep(SAVE_AGAIN)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _continued(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Do a work that has no end. An internal error is logged, and the work begins again."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            logger.exception("internal error of the controller")
+            await asyncio.sleep(AGAIN)
 
 
 def _write(path: Path, data: bytes) -> None:
