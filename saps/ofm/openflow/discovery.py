@@ -32,7 +32,15 @@ class LinkDown:
     link: Link
 
 
-LinkEvent: TypeAlias = LinkUp | LinkDown
+@dataclass(frozen=True, slots=True)
+class LoopFound:
+    """A cable between two ports of one switch, which is no link; `a < b`."""
+
+    a: Port
+    b: Port
+
+
+LinkEvent: TypeAlias = LinkUp | LinkDown | LoopFound
 
 
 class LinkTable:
@@ -43,6 +51,7 @@ class LinkTable:
         """The port where the probes of each port arrive."""
         self._unseen: dict[Port, int] = {}
         """Probes that each port has sent since one arrived."""
+        self._loops: set[LoopFound] = set()
 
     @property
     def links(self) -> set[Link]:
@@ -70,9 +79,14 @@ class LinkTable:
         return self._forget(source) if self._unseen[source] > MISSES + 1 else []
 
     def arrived(self, source: Port, at: Port) -> list[LinkEvent]:
-        """Take in a probe of `source` that came in at a port. Return the links that it ends or begins."""
+        """Take in a probe of `source` that came in at a port. Return the links that it ends or begins, or the loop that
+        it shows for the first time."""
         if source.dpid == at.dpid:
-            return []
+            loop = LoopFound(min(source, at), max(source, at))
+            if source == at or loop in self._loops:  # a host's bridge may return what it gets
+                return []
+            self._loops.add(loop)
+            return [loop]
         self._unseen[source] = 0
         if self._far.get(source) == at:
             return []
@@ -87,10 +101,12 @@ class LinkTable:
 
     def port_lost(self, port: Port) -> list[LinkEvent]:
         """End the links of a port that is down or removed."""
+        self._loops = {loop for loop in self._loops if port not in (loop.a, loop.b)}
         return [event for source in (port, *self._to(port)) for event in self._forget(source)]
 
     def switch_lost(self, dpid: int) -> list[LinkEvent]:
         """End the links of a switch that is gone."""
+        self._loops = {loop for loop in self._loops if loop.a.dpid != dpid}
         return [event for port in sorted(self.ports(dpid)) for event in self.port_lost(port)]
 
     def _to(self, port: Port) -> list[Port]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from saps.ofm.network.topology import Link, Port
-from saps.ofm.openflow.discovery import MISSES, LinkDown, LinkTable, LinkUp
+from saps.ofm.openflow.discovery import MISSES, LinkDown, LinkTable, LinkUp, LoopFound
 from saps.ofm.openflow.hosts import HostGone, HostSeen, HostTable, sender
 from saps.ofm.openflow.lldp import probe, read_probe
 from saps.ofm.openflow.tracker import Sighting, Tracker
@@ -133,8 +133,11 @@ def test_probes_to_a_switch_that_is_away_are_not_missed() -> None:
 
 def test_a_cable_from_a_switch_to_itself_is_no_link() -> None:
     table = LinkTable()
-    assert table.arrived(A1, A2) == table.arrived(A2, A1) == []
+    assert table.arrived(A1, A2) == [LoopFound(A1, A2)]
+    assert table.arrived(A2, A1) == table.arrived(A1, A2) == table.arrived(A1, A1) == [], "it is told once"
     assert not table.is_internal(A1)
+    table.port_lost(A2)
+    assert table.arrived(A2, A1) == [LoopFound(A1, A2)], "it is plugged in again"
 
 
 # ---- links and hosts together

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from saps.ofm.network.topology import Link, Port
-from saps.ofm.openflow.discovery import LinkDown, LinkUp
+from saps.ofm.openflow.discovery import LinkDown, LinkUp, LoopFound
 from saps.ofm.openflow.driver.session import Session
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.errors import ChannelError
@@ -268,6 +268,14 @@ class OpenFlowServer:
                     self._tell(self._listener.link_up, link)
                 case LinkDown(link):
                     self._tell(self._listener.link_down, link)
+                case LoopFound(a, b):
+                    logger.warning(
+                        "ports %d and %d of switch %016x are joined by a cable: the switch's own traffic goes round "
+                        "without an end, also with --spanning-tree=controller; pull the cable out",
+                        a.port,
+                        b.port,
+                        a.dpid,
+                    )
                 case HostSeen():
                     self._tell(self._listener.host_seen, event)
                 case HostGone():
