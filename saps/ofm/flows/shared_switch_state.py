@@ -89,6 +89,9 @@ class SharedSwitchState:
         self._flying, self._next = {}, None
         self._assured = set()
 
+    def gone(self) -> None:
+        self.lost()
+
     def refused(self, change: object) -> list[Part]:
         """Mark all tables as unknown, since each entry may serve many OFMs, and return the part that was refused."""
         self.lost()

@@ -117,6 +117,11 @@ class SwitchState:
         self._flying, self._reading = {}, False
         self._assured = set()
 
+    def gone(self) -> None:
+        """Forget all about the switch, since another may come in its place. What is wanted stays."""
+        self.lost()
+        self._meters = True
+
     def refused(self, change: object) -> list[Part]:
         """Handle a batch that the switch has carried out in part, without `change`. What it holds of the batch's parts
         is unknown until it is `read`; the other parts are unaffected. Return the refused part. The rest of the batch

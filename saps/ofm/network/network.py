@@ -122,7 +122,7 @@ class Network:
         """Remove a switch from the topology. What is wanted of it stays, as it may come back."""
         self.topology.switch_down(dpid)
         self.table_counts.pop(dpid, None)
-        self.switch_state(dpid).lost()
+        self.switch_state(dpid).gone()
         if self.switch_states[dpid].idle:
             del self.switch_states[dpid]
 

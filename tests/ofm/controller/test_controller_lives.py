@@ -166,3 +166,23 @@ def test_a_switch_that_is_gone_for_long_still_holds_what_it_shall_when_it_is_bac
     for dpid, switch in world.fabric.switches.items():
         wanted = world.machine.network.baseline.with_(world.machine.ledger.desired(dpid))
         assert switch.tables == Tables.of(BASE_FLOWS).with_(wanted)
+
+
+def test_a_switch_that_takes_the_place_of_one_without_meters_gets_them() -> None:
+    network, _ = line(1, 2)
+    world = World(network, rules(limit=100), most_meters=0)
+    world.appear()
+    world.settle()
+    world.intent(TOPIC, network.brokers)
+    world.run()
+    assert not world.fabric.switches[1].tables.meters
+    world.disconnect(1)
+    world.hear(SwitchGone(1))
+    world.fabric.restart(1).meters.most = None
+    world.connect(1)
+    for event in world.discover():
+        world.hear(event)
+    world.run()
+    assert world.machine.state(TOPIC).status is Status.CONSTRUCTED
+    assert world.fabric.switches[1].tables.meters
+    assert not world.fabric.switches[2].tables.meters

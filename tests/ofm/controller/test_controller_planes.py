@@ -351,6 +351,14 @@ def test_planes_that_a_switch_refuses_are_not_tried_again_for_a_stranger(monkeyp
     assert (state(world).status, len(refused)) == (Status.REFUSED, before)
 
 
+def test_more_brokers_than_there_are_bits_are_refused_and_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saps.ofm.controller.planes.SETS", 1)
+    world = world_of(ring(6))
+    world.intent(EVERY_TOPIC, [broker_at(number, 6000, six=True) for number in range(97)])
+    assert (state(world).status, state(world).reason) == (Status.REFUSED, "more than 96 brokers")
+    assert world.machine.planes.sets == ()
+
+
 def test_a_switch_with_255_tables_uses_them_all() -> None:
     topology, brokers = Topology(), [broker_at(number, 6000, six=True) for number in range(253)]
     topology.switch_up(1)
