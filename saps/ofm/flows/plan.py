@@ -163,6 +163,16 @@ class Plan:
     """Brokers of the tree that may not send for the moment and receive no loopback packets."""
     tables: Mapping[int, Tables] = field(default_factory=dict)
 
+    @property
+    def entries(self) -> int:
+        """Flow entries on all switches."""
+        return sum(tables.entries for tables in self.tables.values())
+
+    @property
+    def buckets(self) -> int:
+        """Group buckets on all switches."""
+        return sum(tables.buckets for tables in self.tables.values())
+
 
 def plan(
     ofm: Ofm,

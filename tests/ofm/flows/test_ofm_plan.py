@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from saps.ofm.controller.addresses import OfmAddress
-from saps.ofm.flows.budget import Usage
 from saps.ofm.flows.plan import BROKER, COOKIE, Loopback, Ofm, Service, ours, plan
 from saps.ofm.flows.tables import IN_PORT, Flow, Group, Match, Meter, Output, SetQueue, Tables
 from saps.ofm.network.topology import Port
@@ -97,9 +96,8 @@ def test_a_plan_costs_a_flow_per_link_end_and_broker_and_a_bucket_per_link_end_a
     made = plan(ofm, tree, data.draw(subsets(network)))
     ends = {dpid: len(ports) for dpid, ports in tree.ports().items()}
     trunk_flows = sum(ends.values()) if ofm.per_port else sum(1 for count in ends.values() if count)
-    used = [Usage.of(tables) for tables in made.tables.values()]
-    assert sum(each.entries for each in used) == trunk_flows + len(tree.brokers)
-    assert sum(each.buckets for each in used) == sum(ends.values()) + len(tree.brokers.keys() - made.silent)
+    assert made.entries == trunk_flows + len(tree.brokers)
+    assert made.buckets == sum(ends.values()) + len(tree.brokers.keys() - made.silent)
     assert all(len(tables.groups) == 1 for tables in made.tables.values())
 
 
