@@ -13,6 +13,7 @@ from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver import service as driver
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import Event, HostMoved, Intended, Intent, LinkChanged, SwitchDown, SwitchUp
+from saps.ofm.controller.saved import restore
 from saps.ofm.flows.tables import mac
 from saps.ofm.network.probe import probe
 from saps.ofm.network.topology import Link, Port
@@ -137,3 +138,29 @@ async def test_a_new_rate_is_in_the_state_that_is_written() -> None:
         await asyncio.sleep(0)
         assert service._unsaved.is_set()
         assert f'"rate":{rate}'.encode() in service.saved()
+
+
+async def test_a_broker_of_an_earlier_run_is_probed_for_where_it_was_and_then_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "PROBE_FIRST", 0.001)
+    former = two_switches()
+    former.handle(Intended("a", Intent(frozenset(BROKERS[:1]))))
+    service = ControllerService(Controller(rules()), grace=0.01)
+    restore(service.machine, former.saved())
+    assert service.machine.missing == BROKERS[:1]
+    sent = list[Port]()
+
+    def switch(dpid: int) -> Switch:
+        ports = {number: PortInfo(number, "", 0, up=True, speed=0) for number in (1, 2, 3)}
+        tell = lambda port, frame: sent.append(Port(dpid, port))  # noqa: E731
+        return cast(Switch, SimpleNamespace(dpid=dpid, ports=ports, packet_out=tell))
+
+    service._switches = {1: switch(1), 2: switch(2)}
+    seeking = asyncio.ensure_future(service._seek())
+    async with asyncio.timeout(30):
+        while len(sent) < 5:  # noqa: ASYNC110  # nobody tells when it is so
+            await asyncio.sleep(0)
+    seeking.cancel()
+    assert sent[0] == Port(1, 2)
+    assert set(sent[1:5]) == {Port(1, 2), Port(1, 3), Port(2, 2), Port(2, 3)}

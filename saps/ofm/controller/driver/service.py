@@ -315,17 +315,26 @@ class ControllerService(RequestHandler):
             self.handle(TablesRead(dpid, tables))
 
     async def _seek(self) -> None:
-        """Probe for wanted brokers that have not been seen."""
-        pause, missing = PROBE_FIRST, list[BrokerAddress]()
+        """Probe for wanted brokers that have not been seen. One of an earlier run is probed first where it was."""
+        pause, missing, asked = PROBE_FIRST, list[BrokerAddress](), set[BrokerAddress]()
         while True:
             absent = self.machine.missing
             begin = bisect_right(absent, missing[-1]) if missing else 0  # in turn, as some may never be there
             missing = [*absent[begin:], *absent[:begin]][:PROBES]
-            for switch in self._switches.values() if missing else ():
+            asked.intersection_update(absent)
+            topology, anywhere = self.machine.topology, list[BrokerAddress]()
+            for broker in missing:
+                place = topology.where(broker)
+                if place is None or broker in asked:
+                    anywhere.append(broker)
+                elif (switch := self._switches.get(place.dpid)) is not None:
+                    switch.packet_out(place.port, probe(broker))
+                    asked.add(broker)
+            for switch in self._switches.values() if anywhere else ():
                 for port in switch.ports.values():
                     at = Port(switch.dpid, port.number)
-                    if port.up and port.number <= LAST_PORT and not self.machine.topology.is_trunk(at):
-                        for broker in missing:
+                    if port.up and port.number <= LAST_PORT and not topology.is_trunk(at):
+                        for broker in anywhere:
                             switch.packet_out(port.number, probe(broker))
             pause = min(2 * pause, PROBE_LAST)
             try:
