@@ -105,6 +105,14 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopFound:
+    """A cable joins two ports of one switch, until one of them is down or does not exist any more."""
+
+    a: Port
+    b: Port
+
+
+@dataclass(frozen=True, slots=True)
 class HostMoved:
     """A host, named by its MAC address, is at a port now; None: its place is unknown."""
 
@@ -146,7 +154,7 @@ class Settled:
     links: Collection[Link]
 
 
-News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
+News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | LoopFound | HostMoved | Settled
 """News of the network."""
 
 Event: TypeAlias = Intended | PolicyChanged | Tick | GoneOn | TablesRead | Applied | Failed | News

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from saps.ofm.controller.events import (
     HostMoved,
     LinkChanged,
+    LoopFound,
     News,
     PortChanged,
     Settled,
@@ -49,6 +50,8 @@ class Network:
         """The tables of every switch that was heard of, or shall hold something."""
         self.table_counts: dict[int, int] = {}
         """The number of flow tables of each switch that has connected and is not gone."""
+        self.loops: frozenset[tuple[Port, Port]] = frozenset()
+        """Pairs of ports of one switch that a cable joins."""
         self.settled = False
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
         self._expected: dict[str, Counter[BrokerAddress]] = {}
@@ -112,6 +115,8 @@ class Network:
                 self._port(at, up)
             case LinkChanged(link, up):
                 (topology.link_up if up else topology.link_down)(*link)
+            case LoopFound(a, b):
+                self.loops |= {(a, b)}
             case HostMoved(mac, at):
                 self._moved(mac, at)
             case Settled():
@@ -121,6 +126,7 @@ class Network:
     def _gone(self, dpid: int) -> None:
         """Remove a switch from the topology. What is wanted of it stays, as it may come back."""
         self.topology.switch_down(dpid)
+        self.loops = frozenset(pair for pair in self.loops if pair[0].dpid != dpid)
         self.table_counts.pop(dpid, None)
         self.switch_state(dpid).gone()
         if self.switch_states[dpid].idle:
@@ -129,6 +135,8 @@ class Network:
     def _port(self, at: Port, up: bool | None) -> None:
         """Take in that a port is up or down; None: it does not exist any more."""
         self.topology.port_status(*at, up=up)
+        if not up:
+            self.loops = frozenset(pair for pair in self.loops if at not in pair)
         if up is None:
             self.hosts = {mac: place for mac, place in self.hosts.items() if place != at}
 

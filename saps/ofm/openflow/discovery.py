@@ -64,7 +64,8 @@ class LinkTable:
 
     def ports(self, dpid: int) -> set[Port]:
         """Return the ports of a switch that probes have crossed."""
-        return {port for pair in self._far.items() for port in pair if port.dpid == dpid}
+        pairs = [*self._far.items(), *((loop.a, loop.b) for loop in self._loops)]
+        return {port for pair in pairs for port in pair if port.dpid == dpid}
 
     def is_internal(self, port: Port) -> bool:
         """Return whether probes have arrived from or at this port. Packets that come in there come from another
@@ -106,7 +107,6 @@ class LinkTable:
 
     def switch_lost(self, dpid: int) -> list[LinkEvent]:
         """End the links of a switch that is gone."""
-        self._loops = {loop for loop in self._loops if loop.a.dpid != dpid}
         return [event for port in sorted(self.ports(dpid)) for event in self.port_lost(port)]
 
     def _to(self, port: Port) -> list[Port]:

@@ -35,13 +35,13 @@ from saps.ofm.flows.tables import (
 from saps.ofm.network.probe import announcement
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.base import BASE_FLOWS, COOKIE, LIMITED, STORM
-from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
+from saps.ofm.openflow.driver.server import ServerSettings
 from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.hosts import HostSeen
 from saps.ofm.openflow.values import PortChange, PortStatus, Role
 from tests.ofm.openflow import frames
 from tests.ofm.openflow.ovs import Ovs, needs_ovs, open_vswitch
-from tests.ofm.openflow.recorder import TIMEOUT, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, RecordedServer, Recorder
 
 pytestmark = [pytest.mark.network, needs_ovs]
 
@@ -63,7 +63,7 @@ def ovs() -> Iterator[Ovs]:
 async def controller(port: int = 0, settings: ServerSettings = OFTEN) -> AsyncIterator[tuple[int, Recorder]]:
     """A server with its listener, on a free port or a given one."""
     heard = Recorder()
-    server = OpenFlowServer("127.0.0.1", port, heard, settings)
+    server = RecordedServer("127.0.0.1", port, heard, settings)
     port = await server.start()
     try:
         yield port, heard

@@ -25,6 +25,7 @@ from saps.ofm.controller.events import (
     HostMoved,
     Intended,
     LinkChanged,
+    LoopFound,
     PortChanged,
     Read,
     Settled,
@@ -45,7 +46,7 @@ from saps.ofm.openflow.driver.switch import Switch, change_of, short_of
 from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortCount, PortStatus
+from saps.ofm.openflow.values import FlowCount, PortChange, PortCount, PortStatus
 from saps.runtime.atomic_file import replacing
 
 logger = logging.getLogger(__name__)
@@ -160,8 +161,11 @@ class ControllerService(RequestHandler):
     def host_gone(self, host: HostGone) -> None:
         self.handle(HostMoved(mac_text(host.mac), None))
 
-    def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        pass  # `host_seen` reports the places of hosts
+    def loop_found(self, a: Port, b: Port) -> None:
+        closes = self.machine.admission.rules.spanning_tree
+        told = "they are closed to all but OFM" if closes else "the switch's own traffic goes round without an end"
+        logger.warning("a cable joins ports %d and %d of switch %016x: %s", a.port, b.port, a.dpid, told)
+        self.handle(LoopFound(a, b))
 
     # ---- what is to be done
 

@@ -18,7 +18,6 @@ from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.errors import ChannelError
 from saps.ofm.openflow.events import Limits
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.lldp import is_lldp
 from saps.ofm.openflow.tracker import Sighting, Tracker
 from saps.ofm.openflow.values import PacketIn, PortChange, PortInfo, PortStatus, Role
 
@@ -65,8 +64,8 @@ class Listener(Protocol):
     def host_gone(self, host: HostGone) -> None:
         """A host's port is down, or leads to a switch: the place of the host is unknown."""
 
-    def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        """A packet other than LLDP has come, including those that show the place of a host."""
+    def loop_found(self, a: Port, b: Port) -> None:
+        """A cable joins two ports of one switch. Its end is not told, except that a port is down or removed."""
 
 
 class Roles(Protocol):
@@ -258,8 +257,6 @@ class OpenFlowServer:
         self._report(events)
         if back and packet.port in switch.ports:
             self._probe(switch, switch.ports[packet.port])
-        if not is_lldp(packet.frame):
-            self._tell(self._listener.packet_in, switch.dpid, packet)
 
     def _report(self, events: Sequence[Sighting]) -> None:
         for event in events:
@@ -269,13 +266,7 @@ class OpenFlowServer:
                 case LinkDown(link):
                     self._tell(self._listener.link_down, link)
                 case LoopFound(a, b):
-                    logger.warning(
-                        "ports %d and %d of switch %016x are joined by a cable: the switch's own traffic goes round "
-                        "without an end, also with --spanning-tree=controller; pull the cable out",
-                        a.port,
-                        b.port,
-                        a.dpid,
-                    )
+                    self._tell(self._listener.loop_found, a, b)
                 case HostSeen():
                     self._tell(self._listener.host_seen, event)
                 case HostGone():
