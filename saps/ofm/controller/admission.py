@@ -30,7 +30,7 @@ from saps.ofm.topics.registry import TopicRefusedError
 from saps.ofm.trees.adopt import recovered
 from saps.ofm.trees.barriers import BarredError, Barriers
 from saps.ofm.trees.growth import grown, reachable
-from saps.ofm.trees.tree import Planners, SharedTree, Tree
+from saps.ofm.trees.tree import Planners, SharedTree, Tree, UnreachableError
 
 SHARE = 0.1
 """Most trees that may move in a minute, as a share of all. A larger share balances sooner and changes more tables."""
@@ -158,7 +158,7 @@ class Admission:
             made = replanned(record.plan, ofm, tree, silent)
             self.ledger.admit(made, both=True)
             self.planner.adopted(record.topic, tree)
-        except (OverBudgetError, BarredError) as error:
+        except (OverBudgetError, BarredError, UnreachableError) as error:
             if early:
                 return None
             raise NotAdmittedError(str(error)) from None

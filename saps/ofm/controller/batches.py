@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-TOGETHER = 32
+TOGETHER = 128
 """Number of OFMs advanced since the last batches at which the next begin, although more OFMs are left. A larger value
 makes fewer and larger batches; the first OFM waits longer."""
 

@@ -76,8 +76,9 @@ class Controller:
         self._early: dict[str, None] = {}
         """OFMs left alone until the network has settled, or the last of their switches has been read."""
         self._concerns = Concerns()
-        self.touched: dict[str, None] = {}
-        """OFMs that may have changed since the reader last emptied this; all others are unchanged."""
+        self.touched: dict[str, None] | None = None
+        """OFMs that may have changed since the reader last emptied this; all others are unchanged. None: nobody
+        reads."""
         self._batches = Batches()
         self._effects: list[Effect] = []
 
@@ -260,9 +261,12 @@ class Controller:
 
     def _run(self, most: int | None = None) -> None:
         """Do what can be done now: advance stages, choose plans, and begin the resulting batches."""
+        busy = self.planes.busy
         while touched := [*self._spanning_tree.run(), *self.planes.run()]:
             self._batches.due(touched, hurry=True)
             self._begin()
+        if busy and not self.planes.busy:
+            self._retry(planes=False)
         self._effects += self._spanning_tree.announcements()
         if (planes := self.planes.describe()) != self.planes.state:
             self._told(self.planes, planes)
@@ -289,7 +293,8 @@ class Controller:
         for topic in concerned:
             if topic in self.records:
                 self._tell(self.records[topic])
-        self.touched |= concerned
+        if self.touched is not None:
+            self.touched |= concerned
 
     def _begin(self) -> bool:
         """Begin the next batch at each switch that is due and idle. Return whether there was one."""
@@ -378,9 +383,10 @@ class Controller:
             del self.records[record.topic]
             self._told(record, OfmState(topic=record.topic, status=Status.NONE))
 
-    def _retry(self) -> None:
+    def _retry(self, *, planes: bool = True) -> None:
         """Retry what was refused, as room has become free."""
-        self.planes.retry()
+        if planes:
+            self.planes.retry()
         for topic in self._concerns.wanting:
             if (record := self.records.get(topic)) is not None and record.refusal and not record.blocked:
                 self._stale[topic] = None

@@ -88,10 +88,10 @@ class SwitchGone:
 
 @dataclass(frozen=True, slots=True)
 class PortChanged:
-    """A port has gone up or down."""
+    """A port has gone up or down; None: it does not exist any more."""
 
     at: Port
-    up: bool
+    up: bool | None
     speed: int | None = None
     """Speed in kbit/s, if the switch reports it."""
 
@@ -102,6 +102,14 @@ class LinkChanged:
 
     link: Link
     up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoopFound:
+    """A cable joins two ports of one switch, until one of them is down or does not exist any more."""
+
+    a: Port
+    b: Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ class Settled:
     links: Collection[Link]
 
 
-News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | HostMoved | Settled
+News: TypeAlias = SwitchUp | SwitchDown | SwitchGone | PortChanged | LinkChanged | LoopFound | HostMoved | Settled
 """News of the network."""
 
 Event: TypeAlias = Intended | PolicyChanged | Tick | GoneOn | TablesRead | Applied | Failed | News

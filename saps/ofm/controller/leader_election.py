@@ -125,9 +125,9 @@ class Leadership:
         self.highest = 0
         """Highest generation heard of."""
         self.timeout = takeover
-        """Present timeout of the peer's silence in seconds. It doubles with each election lost to a peer that is not
-        heard. Otherwise two controllers that reach the same switches, but not each other, would depose each other
-        forever."""
+        """Present timeout in seconds of the peer's silence, or of its lack of switches as a master. It doubles with
+        each election lost to a peer that is not heard. Otherwise two controllers that reach the same switches, but not
+        each other, would depose each other forever."""
         self._takeover = takeover
         self._candidate = candidate
         self._silence = 0.0
@@ -160,7 +160,9 @@ class Leadership:
                 return self._outbid(generation)
 
     def _heard(self, state: ElectionState) -> list[Effect]:
-        self._silence, self.timeout, self._alone = 0.0, self._takeover, False
+        self.timeout, self._alone = self._takeover, False
+        if state.able or state.post is not Post.MASTER:  # a master cut off from the switches is as good as dead
+            self._silence = 0.0
         self.highest = max(self.highest, state.generation)
         if self.post is Post.MASTER and state.post is Post.MASTER and state.generation > self.generation:
             return self._retire()

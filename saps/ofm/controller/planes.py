@@ -21,11 +21,12 @@ from saps.ofm.network.topology import BrokerAddress
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.stateless.address import BITS, EVERY_TOPIC, SETS
 from saps.ofm.stateless.planes import lay_planes
-from saps.ofm.stateless.tables import Layout, TooFewTablesError, assign, rollout, tables
+from saps.ofm.stateless.tables import SHUT, Layout, TooFewTablesError, assign, rollout, tables
 from saps.ofm.trees.growth import reachable
 from saps.ofm.trees.tree import Tree
 
 _NOTHING = Tables()
+_UNSEEN = (None, None)
 
 
 class Planes:
@@ -44,8 +45,8 @@ class Planes:
         self._stages: deque[Mapping[int, Tables]] = deque()
         self._waiting: frozenset[int] = frozenset()
         self._watched: frozenset[BrokerAddress] = frozenset()
-        self._seen: tuple[object, ...] = ()
-        """Inputs of the latest planning."""
+        self._seen: tuple[object, object] = _UNSEEN
+        """What was looked at last, and the inputs of the latest planning."""
         self._refusal: str | None = None
         self.state = OfmState(topic=EVERY_TOPIC, status=Status.NONE)
         """State as last told."""
@@ -60,13 +61,13 @@ class Planes:
     def reach(self, brokers: Iterable[BrokerAddress] | None) -> None:
         """Set the brokers to reach from now on; None ends stateless delivery."""
         self.brokers = None if brokers is None else frozenset(brokers)
-        self._seen = ()
+        self._seen = _UNSEEN
         self._watch()
 
     def retry(self) -> None:
         """Plan again what was refused, as room has become free."""
         if self._refusal is not None and not self.busy:
-            self._seen = ()
+            self._seen = _UNSEEN
 
     def refuse(self, why: str) -> None:
         """Remove stateless delivery, since a switch has refused a part of it. It is planned again when room is free,
@@ -90,6 +91,7 @@ class Planes:
                         touched.append(dpid)
                 self._waiting = frozenset(stage)
                 continue
+            self._ledger.set_aside(self._held)
             if self._former is not None:
                 self._former = None
                 self._watch()
@@ -99,11 +101,16 @@ class Planes:
 
     def _plan(self) -> bool:
         """Head for the best layout now. Return whether it is another one than the present."""
-        network = self._network
-        seen = (self.brokers, network.topology.version, network.settled, dict(network.table_counts))
-        if seen == self._seen or (self.brokers is not None and not network.settled and self._early(self.brokers)):
+        network, topology = self._network, self._network.topology
+        looked = (self.brokers, topology.version, network.settled, dict(network.table_counts))
+        if looked == self._seen[0] or (self.brokers is not None and not network.settled and self._early(self.brokers)):
             return False
-        self._seen, self._refusal = seen, None
+        places = [topology.where(broker) for broker in sorted(self.brokers or ())]
+        inputs = (self.brokers, topology.usable, places, network.settled, looked[-1])
+        before, self._seen = self._seen[1], (looked, inputs)
+        if inputs == before:
+            return False
+        self._refusal = None
         try:
             layout = self._best()
             wanted = tables(layout, available=network.table_counts) if layout is not None else {}
@@ -115,8 +122,29 @@ class Planes:
             return False
         final = {dpid: wanted.get(dpid, _NOTHING) for dpid in self._held.keys() | wanted.keys()}
         self._former = self.layout
-        self._head_for(layout, [*rollout(self.layout, layout), final])
+        self._head_for(layout, self._with_room([*rollout(self.layout, layout), final]))
         return True
+
+    def _with_room(self, stages: Iterable[Mapping[int, Tables]]) -> list[Mapping[int, Tables]]:
+        """Return these stages. Both what a switch holds and what comes count until the end, since `difference` puts
+        before it drops. A switch without room for both is shut before, and no plane works meanwhile."""
+        held, counted, found = dict(self._held), dict[int, Tables](), list[Mapping[int, Tables]]()
+        for stage in stages:
+            tight = list[int]()
+            for dpid, wanted in stage.items():
+                before = held.get(dpid, _NOTHING)
+                both = before.with_(wanted)
+                if self._ledger.has_room(dpid, both):
+                    counted[dpid] = max(counted.get(dpid, _NOTHING), both, key=lambda each: each.entries)
+                elif both.entries > before.entries:
+                    tight.append(dpid)
+            if tight:
+                found.append(dict.fromkeys(tight, SHUT))
+                self._former = None
+            found.append(stage)
+            held |= stage
+        self._ledger.set_aside({**found[-1], **counted})
+        return found
 
     def _early(self, brokers: frozenset[BrokerAddress]) -> bool:
         """Return whether it is too early to plan, while the network has not settled: what is missing may still be
@@ -139,9 +167,9 @@ class Planes:
             raise ValueError("the controller has no planes (--planes 0, or coded addresses)")
         if ":" not in rules.loopback.ip:
             raise ValueError("stateless delivery is for IPv6 (--loopback, --ofm-range)")
-        self.sets = assign(self.sets, sorted(self.brokers))
-        if len(self.sets) > SETS:
+        if len(self.brokers) > SETS * BITS:
             raise ValueError(f"more than {SETS * BITS} brokers")
+        self.sets = assign(self.sets, sorted(self.brokers))
         before = self.layout.planes if self.layout is not None else ()
         here = reachable(self._network.topology, self.brokers)
         planes = lay_planes(self._network.topology, here, rules.planes, before)
@@ -169,7 +197,7 @@ class Planes:
             self.layout = Layout(self.sets, tuple(planes), loopback=self._rules.loopback) if planes else None
             self._held = tables(self.layout) if self.layout is not None else {}
             self._ledger.set_aside(self._held)
-        except (ValueError, TooFewTablesError, OverBudgetError):
+        except (ValueError, OverBudgetError):
             self.layout, self._held = None, {}
         self._watch()
         for dpid, wanted in self._held.items():

@@ -112,15 +112,14 @@ class Saver:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._written: dict[str, bytes] = {}
-        for topic in controller.records:
-            self._write(topic)
+        controller.touched = dict.fromkeys(controller.records)
 
     def save(self) -> bytes:
         """Return the state for `restore`. OFMs being deleted are left out: their remains in switches then belong to no
         OFM."""
         controller = self._controller
         touched, controller.touched = controller.touched, {}
-        for topic in touched:
+        for topic in touched or ():
             self._write(topic)
         picture, planes = controller.topology.picture, _planes(controller)
         head = msgspec.json.encode(Saved(version=controller.version, topology=picture, planes=planes, ofms=[]))
@@ -168,8 +167,8 @@ def restore(controller: Controller, data: bytes) -> None:
     then."""
     saved = _read(data)
     controller.version = saved.version
-    controller.network.topology = Topology.from_json(msgspec.to_builtins(saved.topology))
-    controller.network.hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    hosts = {host.mac: host.at.to_port() for host in saved.topology.hosts}
+    controller.network.resume(Topology.from_json(msgspec.to_builtins(saved.topology)), hosts)
     if (planes := saved.planes) is not None:
         trees = [tree.restored() for tree in planes.planes]
         controller.planes.resume(planes.brokers, planes.sets, trees, planes.version)

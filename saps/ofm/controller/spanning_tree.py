@@ -1,4 +1,5 @@
-"""Keeps what switches forward by `NORMAL` free of loops: closes the links beyond a spanning tree to it.
+"""Keeps what switches forward by `NORMAL` free of loops: closes the links beyond a spanning tree to it, and cables
+between two ports of one switch.
 
 A closed link still carries OFMs and stateless delivery, whose entries have higher priorities, and link probes. A link
 stays open or closed as long as it works, so that repairs move no traffic. Switches have learned addresses behind links
@@ -43,8 +44,9 @@ class SpanningTree:
         self._open: frozenset[Link] = frozenset()
         self._wanted: set[int] = set()
         """Switches whose closed ports have been chosen."""
-        self._seen: tuple[int, bool] | None = None
-        """Version of the topology that these were chosen for, and whether it had settled; None: choose again."""
+        self._seen: tuple[object, ...] | None = None
+        """Version of the topology that these were chosen for, whether it had settled, and the loops at switches; None:
+        choose again."""
         self._away: dict[int, float] = {}
         """Switches that were away -> time at which their links must have been found again; infinite while away."""
         self._now = 0.0
@@ -73,7 +75,7 @@ class SpanningTree:
             return []
         self._watch()
         self._links = network.topology.usable | {link for link in self._links if self._floods(link)}
-        seen = network.topology.version, network.settled
+        seen = network.topology.version, network.settled, network.loops
         if seen == self._seen or not (network.settled or network.all_read):
             return []
         self._seen = seen
@@ -89,8 +91,8 @@ class SpanningTree:
         closed: dict[int, set[int]] = {dpid: set() for dpid in self._wanted}
         for dpid, ports in held.items():  # until the network has settled, what an earlier run has closed stays closed
             closed[dpid] = set() if network.settled else set(ports)
-        for link in self._links - self._open:
-            for end in link:
+        for pair in (*(self._links - self._open), *network.loops):
+            for end in pair:
                 closed.setdefault(end.dpid, set()).add(end.port)
         return [dpid for dpid, ports in sorted(closed.items()) if self._close(dpid, ports, held.get(dpid, frozenset()))]
 

@@ -141,10 +141,20 @@ class Ledger:
     def set_aside(self, tables: Mapping[int, Tables]) -> None:
         """Replace the tables that count for stateless delivery, by switch. Raises `OverBudgetError`; then nothing has
         changed."""
+        if tables == self._aside:
+            return
         for dpid, each in tables.items():
             self._check_switch(dpid, self._aside.get(dpid, Tables()), each)
         self._aside = dict(tables)
         self._count(_PLANES, {dpid: Usage.of(each) for dpid, each in tables.items()})
+
+    def has_room(self, dpid: int, tables: Tables) -> bool:
+        """Return whether these tables would fit in place of what counts for stateless delivery on a switch."""
+        try:
+            self._check_switch(dpid, self._aside.get(dpid, Tables()), tables)
+        except OverBudgetError:
+            return False
+        return True
 
     def _check_switch(self, dpid: int, before: Tables, tables: Tables) -> None:
         if before is not tables:

@@ -107,13 +107,9 @@ def rollout(before: Plan | None, after: Plan | None, middle: Middle | None = Non
     unmuted = core.brokers.keys() - before.muted - after.muted
     at = _different(before, after, unmuted)
     old, new = before.tree, after.tree
-    falling = plan(
-        before.ofm, old, before.silent, muted=old.brokers.keys() - unmuted, idle=_beside(old, shared), at=at
-    ).tables
+    falling = _muted(before, unmuted, _beside(old, shared), at)
     bottom = plan(after.ofm, shared, silent, muted=shared.brokers.keys() - unmuted, at=at).tables
-    rising = plan(
-        after.ofm, new, after.silent, muted=new.brokers.keys() - unmuted, idle=_beside(new, shared), at=at
-    ).tables
+    rising = _muted(after, unmuted, _beside(new, shared), at)
     near = at & core.switches if unmuted else frozenset()
     steps = (
         (before.tables, falling, at),  # mute brokers outside the core; send no more by links that go
@@ -128,6 +124,17 @@ def rollout(before: Plan | None, after: Plan | None, middle: Middle | None = Non
         for old, new, here in steps
     )
     return [stage for stage in stages if stage]
+
+
+def _muted(
+    made: Plan, unmuted: Collection[BrokerAddress], idle: Collection[Link], at: frozenset[int]
+) -> Mapping[int, Tables]:
+    """Return the tables of a plan at these switches, with only these brokers unmuted and no packets on `idle` links.
+    Without these links, only switches with muted brokers differ from the plan."""
+    muted = made.tree.brokers.keys() - unmuted
+    here = at if made.tree.spread else at & {made.tree.brokers[broker].dpid for broker in muted}
+    changed = plan(made.ofm, made.tree, made.silent, muted=muted, idle=idle, at=here).tables
+    return {dpid: made.tables[dpid] for dpid in at - here if dpid in made.tables} | dict(changed)
 
 
 def _different(before: Plan, after: Plan, unmuted: Collection[BrokerAddress]) -> frozenset[int]:

@@ -64,6 +64,10 @@ class SharedSwitchState:
         """Always empty: entries that nobody wants go with the first batch."""
         return []
 
+    @property
+    def idle(self) -> bool:
+        return all(tables == _NOTHING for part, tables in self._wanted.items() if part != BASE)
+
     def want(self, part: Part, tables: Tables) -> bool:
         """See `SwitchState.want`. An OFM that shall have nothing here needs a batch all the same, as no entry of others
         may match its packets."""
@@ -84,6 +88,9 @@ class SharedSwitchState:
         self._actual = None
         self._flying, self._next = {}, None
         self._assured = set()
+
+    def gone(self) -> None:
+        self.lost()
 
     def refused(self, change: object) -> list[Part]:
         """Mark all tables as unknown, since each entry may serve many OFMs, and return the part that was refused."""

@@ -85,6 +85,11 @@ class SwitchState:
         """Parts in the switch for which `want` was never called: an earlier run of a controller left them."""
         return [part for part in self._actual or () if part not in self._wanted]
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing but the baseline is wanted."""
+        return all(tables == _NOTHING for part, tables in self._wanted.items() if part != BASE)
+
     def want(self, part: Part, tables: Tables) -> bool:
         """Set what is wanted of a part. Return whether that is a change."""
         if part in self._wanted and self._wanted[part] == tables:
@@ -111,6 +116,11 @@ class SwitchState:
         self._actual = None
         self._flying, self._reading = {}, False
         self._assured = set()
+
+    def gone(self) -> None:
+        """Forget all about the switch, since another may come in its place. What is wanted stays."""
+        self.lost()
+        self._meters = True
 
     def refused(self, change: object) -> list[Part]:
         """Handle a batch that the switch has carried out in part, without `change`. What it holds of the batch's parts

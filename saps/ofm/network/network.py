@@ -13,6 +13,7 @@ from typing import TypeAlias
 from saps.ofm.controller.events import (
     HostMoved,
     LinkChanged,
+    LoopFound,
     News,
     PortChanged,
     Settled,
@@ -26,6 +27,9 @@ from saps.ofm.flows.tables import Tables
 from saps.ofm.network.topology import BrokerAddress, Port, Topology
 
 AnySwitchState: TypeAlias = SwitchState | SharedSwitchState
+
+MOST_HOSTS = 65536
+"""Most hosts remembered; beyond it those of no broker are forgotten. A host costs about 200 bytes."""
 
 _NOTHING = Tables()
 
@@ -45,33 +49,50 @@ class Network:
         self.switch_states: dict[int, AnySwitchState] = {}
         """The tables of every switch that was heard of, or shall hold something."""
         self.table_counts: dict[int, int] = {}
-        """The number of flow tables of each switch that has connected."""
+        """The number of flow tables of each switch that has connected and is not gone."""
+        self.loops: frozenset[tuple[Port, Port]] = frozenset()
+        """Pairs of ports of one switch that a cable joins."""
         self.settled = False
         """Whether the network has had time to show itself: what has not been seen by then is absent."""
-        self._expected: Counter[BrokerAddress] = Counter()
-        """The number of OFMs that each broker takes part in."""
+        self._expected: dict[str, Counter[BrokerAddress]] = {}
+        """The number of OFMs that each broker takes part in, by MAC address."""
+        self._unconfirmed: set[str] = set()
+        """The hosts of an earlier run that have not been seen in this one."""
 
     # -- brokers
 
     def expect(self, brokers: Iterable[BrokerAddress]) -> None:
         """Count one more OFM for each of these brokers."""
         for broker in brokers:
-            self._expected[broker] += 1
+            self._expected.setdefault(broker.mac, Counter())[broker] += 1
             if (place := self.hosts.get(broker.mac)) is not None:
                 self.topology.attach(broker, *place)
 
     def dismiss(self, brokers: Iterable[BrokerAddress]) -> None:
         """Count one OFM less for each of these brokers, and forget a broker without any."""
         for broker in brokers:
-            self._expected[broker] -= 1
-            if not self._expected[broker]:
-                del self._expected[broker]
+            here = self._expected[broker.mac]
+            here[broker] -= 1
+            if not here[broker]:
+                del here[broker]
                 self.topology.detach(broker)
+            if not here:
+                del self._expected[broker.mac]
 
     @property
     def missing(self) -> list[BrokerAddress]:
-        """Brokers of OFMs that have not been seen anywhere, ascending."""
-        return sorted(broker for broker in self._expected if self.topology.where(broker) is None)
+        """Brokers of OFMs that have not been seen anywhere in this run, ascending."""
+        where, unconfirmed = self.topology.where, self._unconfirmed
+        expected = (broker for brokers in self._expected.values() for broker in brokers)
+        return sorted(broker for broker in expected if broker.mac in unconfirmed or where(broker) is None)
+
+    def locates(self, mac: str, at: Port) -> bool:
+        """Return whether a host is known to be at a port, and was seen there in this run."""
+        return self.hosts.get(mac) == at and mac not in self._unconfirmed
+
+    def resume(self, topology: Topology, hosts: dict[str, Port]) -> None:
+        """Take over the topology and the places of hosts of an earlier run. Hosts may have moved since."""
+        self.topology, self.hosts, self._unconfirmed = topology, hosts, set(hosts)
 
     # -- news
 
@@ -83,17 +104,19 @@ class Network:
             case SwitchUp(dpid=dpid, ports=ports, tables=tables):
                 self.table_counts[dpid] = tables
                 topology.switch_up(dpid, [port for port, up in ports.items() if up])
-                for port in [port for port, up in ports.items() if not up]:
-                    topology.port_status(dpid, port, up=False)
+                for port in topology.ports(dpid):
+                    self._port(Port(dpid, port), ports.get(port))
                 self.switch_state(dpid).lost()
             case SwitchDown(dpid):
                 self.switch_state(dpid).lost()
             case SwitchGone(dpid):
                 self._gone(dpid)
             case PortChanged(at=at, up=up):
-                topology.port_status(*at, up=up)
+                self._port(at, up)
             case LinkChanged(link, up):
                 (topology.link_up if up else topology.link_down)(*link)
+            case LoopFound(a, b):
+                self.loops |= {(a, b)}
             case HostMoved(mac, at):
                 self._moved(mac, at)
             case Settled():
@@ -103,18 +126,35 @@ class Network:
     def _gone(self, dpid: int) -> None:
         """Remove a switch from the topology. What is wanted of it stays, as it may come back."""
         self.topology.switch_down(dpid)
-        self.switch_state(dpid).lost()
+        self.loops = frozenset(pair for pair in self.loops if pair[0].dpid != dpid)
+        self.table_counts.pop(dpid, None)
+        self.switch_state(dpid).gone()
+        if self.switch_states[dpid].idle:
+            del self.switch_states[dpid]
+
+    def _port(self, at: Port, up: bool | None) -> None:
+        """Take in that a port is up or down; None: it does not exist any more."""
+        self.topology.port_status(*at, up=up)
+        if not up:
+            self.loops = frozenset(pair for pair in self.loops if at not in pair)
+        if up is None:
+            self.hosts = {mac: place for mac, place in self.hosts.items() if place != at}
 
     def _moved(self, mac: str, at: Port | None) -> None:
-        if at is None:
-            self.hosts.pop(mac, None)
-        else:
+        topology, before = self.topology, self.hosts.pop(mac, None)
+        if at is not None:
             self.hosts[mac] = at
-        for broker in [broker for broker in self._expected if broker.mac == mac]:
-            if at is None:
-                self.topology.detach(broker)
-            else:
-                self.topology.attach(broker, *at)
+            if len(self.hosts) > MOST_HOSTS:
+                self.hosts = {
+                    host: place for host, place in self.hosts.items() if host == mac or host in self._expected
+                }
+            if not topology.is_trunk(at):
+                self._unconfirmed.discard(mac)
+        for broker in self._expected.get(mac, ()):
+            if at is not None:
+                topology.attach(broker, *at)
+            elif before is None or not topology.is_trunk(before):  # at a trunk, it was seen in transit only
+                topology.detach(broker)
 
     def _settle(self, found: Settled) -> None:
         self.settled = True

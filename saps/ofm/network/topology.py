@@ -122,13 +122,19 @@ class Topology:
             self._unlink(port)
         return self._changed(True)
 
-    def port_status(self, dpid: int, port: int, *, up: bool) -> bool:
-        """Note that a port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down."""
-        ports = self._switches.get(dpid)
-        if ports is None or ports.get(port) is up:
-            return False
-        ports[port] = up
-        return self._changed(True)
+    def port_status(self, dpid: int, port: int, *, up: bool | None) -> bool:
+        """Note that a port has gone up or down (PORT_STATUS). Its link, if any, is unusable while it is down. None: the
+        port does not exist any more. Then its link has ended, and brokers there have no place."""
+        ports = self._switches.get(dpid, {})
+        if up is not None:
+            changed = dpid in self._switches and ports.get(port) is not up
+            ports[port] = up
+            return self._changed(changed)
+        at = Port(dpid, port)
+        known, linked, hosts = ports.pop(port, None) is not None, self._unlink(at), self.hosts_at(at)
+        for host in hosts:
+            del self._places[host]
+        return self._changed(known or linked or bool(hosts))
 
     def link_up(self, a: Port, b: Port) -> bool:
         """Add a link that was seen; either direction is enough. It replaces what was known of its ports: another link,
@@ -176,6 +182,10 @@ class Topology:
     def switches(self) -> list[int]:
         """All switches, ascending."""
         return sorted(self._switches)
+
+    def ports(self, dpid: int) -> list[int]:
+        """Return the known ports of a switch, up or not, ascending."""
+        return sorted(self._switches.get(dpid, ()))
 
     @property
     def links(self) -> list[Link]:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from saps.ofm.controller.events import Event, PortChanged, SwitchUp
+from saps.ofm.controller.events import Event, PortChanged, SwitchGone, SwitchUp
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.northbound.schema import Demand
 
@@ -31,30 +31,36 @@ class Traffic:
         self.version = 0
         self._links = dict(links or {})
         self._fixed = dict(rates or {})
-        self._speeds: dict[Port, Kbits] = {}
+        self._speeds: dict[int, dict[int, Kbits]] = {}
+        """The known speeds of ports by switch."""
         self._rates: dict[str, float] = {}
 
     def hear(self, news: Event) -> None:
         """Take in the port speeds in news of a switch."""
         match news:
             case SwitchUp(dpid=dpid, speeds=speeds):
-                for number, speed in speeds.items():
-                    self._port(Port(dpid, number), speed)
+                self._ports(dpid, speeds)
+            case SwitchGone(dpid):
+                self._ports(dpid, {})
+            case PortChanged(at=at, up=None):
+                self._ports(at.dpid, {**self._speeds.get(at.dpid, {}), at.port: 0})
             case PortChanged(at=at, speed=int(speed)):
-                self._port(at, speed)
+                self._ports(at.dpid, {**self._speeds.get(at.dpid, {}), at.port: speed})
 
-    def _port(self, port: Port, speed: Kbits) -> None:
-        """Note the speed of a port in kbit/s; 0: the switch does not know it."""
-        if self._speeds.get(port, 0) != speed:
-            self._speeds[port] = speed
+    def _ports(self, dpid: int, speeds: Mapping[int, Kbits]) -> None:
+        """Note the speeds of a switch's ports in kbit/s; 0: the switch does not know it."""
+        known = {port: speed for port, speed in speeds.items() if speed}
+        if known != self._speeds.pop(dpid, {}):
             self.version += 1
+        if known:
+            self._speeds[dpid] = known
 
     def capacity(self, link: Link) -> float:
         """Return the capacity in each direction in bit/s: the operator's value, or the speed of the slower end, or
         `CAPACITY`."""
         if (given := self._links.get(link)) is not None:
             return given
-        known = [speed for end in link if (speed := self._speeds.get(end, 0))]
+        known = [speed for end in link if (speed := self._speeds.get(end.dpid, {}).get(end.port))]
         return 1000.0 * min(known) if known else CAPACITY
 
     def intended(self, topic: str, rate: float | None) -> bool:

@@ -20,6 +20,8 @@ Topic = Annotated[str, msgspec.Meta(min_length=1, max_length=65535)]
 
 OVERHEAD = 110
 """Approximate bytes around a payload on the wire: Ethernet, IPv6 and UDP headers, and what `datagram` adds."""
+MOST_RATE = 1e15
+"""Largest demand in bit/s, more than any link carries. Sums of many of them are exact enough, too."""
 
 
 class Status(StrEnum):
@@ -42,7 +44,7 @@ class Status(StrEnum):
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """The demand of a topic on each link of its tree: `rate`, or `messages` of `size`. Raises `ValueError` for neither
-    or both, and for a negative value."""
+    or both, for a negative value, and for more than 1e15 bit/s."""
 
     rate: float | None = None
     """Rate in bit/s."""
@@ -54,8 +56,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if (self.rate is None) == (self.messages is None):
             raise ValueError("a demand is a rate, or messages and their size")
-        if not self.size >= 0 or not 0 <= (self.rate or 0) + (self.messages or 0) < float("inf"):
-            raise ValueError("a demand must not be negative")
+        if not self.size >= 0 or not 0 <= self.bits <= MOST_RATE:
+            raise ValueError(f"a demand must be from 0 to {MOST_RATE:g} bit/s")
 
     @property
     def bits(self) -> float:

@@ -249,6 +249,8 @@ class Connection:
         assert isinstance(ports, tuple)
         if features.auxiliary:
             raise _BrokenError(Fault.AUXILIARY, f"number {features.auxiliary} of switch {features.dpid:016x}")
+        if len(maker) != 2:
+            raise _BrokenError(Fault.WRONG_ANSWER, "a description in several parts")
         self.state = State.READY
         self._handshake = {}
         return Ready(features, maker, ports)

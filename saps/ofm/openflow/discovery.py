@@ -32,7 +32,15 @@ class LinkDown:
     link: Link
 
 
-LinkEvent: TypeAlias = LinkUp | LinkDown
+@dataclass(frozen=True, slots=True)
+class LoopFound:
+    """A cable between two ports of one switch, which is no link; `a < b`."""
+
+    a: Port
+    b: Port
+
+
+LinkEvent: TypeAlias = LinkUp | LinkDown | LoopFound
 
 
 class LinkTable:
@@ -43,6 +51,7 @@ class LinkTable:
         """The port where the probes of each port arrive."""
         self._unseen: dict[Port, int] = {}
         """Probes that each port has sent since one arrived."""
+        self._loops: set[LoopFound] = set()
 
     @property
     def links(self) -> set[Link]:
@@ -55,7 +64,8 @@ class LinkTable:
 
     def ports(self, dpid: int) -> set[Port]:
         """Return the ports of a switch that probes have crossed."""
-        return {port for pair in self._far.items() for port in pair if port.dpid == dpid}
+        pairs = [*self._far.items(), *((loop.a, loop.b) for loop in self._loops)]
+        return {port for pair in pairs for port in pair if port.dpid == dpid}
 
     def is_internal(self, port: Port) -> bool:
         """Return whether probes have arrived from or at this port. Packets that come in there come from another
@@ -70,9 +80,14 @@ class LinkTable:
         return self._forget(source) if self._unseen[source] > MISSES + 1 else []
 
     def arrived(self, source: Port, at: Port) -> list[LinkEvent]:
-        """Take in a probe of `source` that came in at a port. Return the links that it ends or begins."""
+        """Take in a probe of `source` that came in at a port. Return the links that it ends or begins, or the loop that
+        it shows for the first time."""
         if source.dpid == at.dpid:
-            return []
+            loop = LoopFound(min(source, at), max(source, at))
+            if source == at or loop in self._loops:  # a host's bridge may return what it gets
+                return []
+            self._loops.add(loop)
+            return [loop]
         self._unseen[source] = 0
         if self._far.get(source) == at:
             return []
@@ -87,6 +102,7 @@ class LinkTable:
 
     def port_lost(self, port: Port) -> list[LinkEvent]:
         """End the links of a port that is down or removed."""
+        self._loops = {loop for loop in self._loops if port not in (loop.a, loop.b)}
         return [event for source in (port, *self._to(port)) for event in self._forget(source)]
 
     def switch_lost(self, dpid: int) -> list[LinkEvent]:

@@ -142,7 +142,8 @@ def _short_action(data: bytes) -> Action:
     kind, _, number = struct.unpack_from("!HHI", data)
     if kind == ofproto.OFPAT_SET_FIELD:
         name, value, mask, _ = _oxm(data, 4, len(data))
-        return SetField(name, value) if name and mask is None else NOTHING_OF_OURS
+        fits = name and mask is None and not value >> WIDTHS[name]
+        return SetField(name, value) if fits else NOTHING_OF_OURS
     word = _ACTIONS.get(kind)
     return word(number) if word else NOTHING_OF_OURS
 

@@ -22,19 +22,10 @@ TRACES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
-    """The sender of a packet: its MAC and IP address."""
-
-    mac: int
-    ip: str
-
-
-@dataclass(frozen=True, slots=True)
 class HostSeen:
-    """A host that is new or has moved."""
+    """A packet of a host has come in where the host is attached."""
 
     mac: int
-    ip: str
     at: Port
 
 
@@ -43,15 +34,14 @@ class HostGone:
     """A host whose place is no longer known."""
 
     mac: int
-    ip: str
 
 
 HostEvent: TypeAlias = HostSeen | HostGone
 
 
-def sender(frame: bytes) -> Sender | None:
-    """Return the sender of an Ethernet frame, or None without a unicast MAC and IP address. VLAN tags are skipped, up
-    to `MOST_TAGS`."""
+def sender(frame: bytes) -> int | None:
+    """Return the MAC address of an Ethernet frame's sender, or None without a unicast MAC and IP address. VLAN tags are
+    skipped, up to `MOST_TAGS`."""
     kind, source, body = frame[12:14], frame[6:12], frame[14:]
     for _ in range(MOST_TAGS):
         if kind not in TAGS:
@@ -69,33 +59,29 @@ def sender(frame: bytes) -> Sender | None:
     address = ipaddress.ip_address(ip)
     if address.is_unspecified or address.is_multicast or address.is_loopback or ip == b"\xff\xff\xff\xff":
         return None
-    return Sender(int.from_bytes(source, "big"), str(address))
+    return int.from_bytes(source, "big")
 
 
 class HostTable:
-    """All hosts seen, by MAC and IP address; a host may have several of either."""
+    """All hosts seen, by MAC address. A host may have several IP addresses, but is at one port."""
 
     def __init__(self) -> None:
-        self._traces: dict[Sender, tuple[Port, ...]] = {}
+        self._traces: dict[int, tuple[Port, ...]] = {}
         """The ports where each host was seen, the latest last. The host not seen for longest comes first."""
 
     @property
-    def hosts(self) -> dict[Sender, Port]:
+    def hosts(self) -> dict[int, Port]:
         """All hosts and their ports."""
-        return {who: ports[-1] for who, ports in self._traces.items()}
+        return {mac: ports[-1] for mac, ports in self._traces.items()}
 
-    def seen(self, who: Sender, at: Port) -> list[HostEvent]:
-        """Take in a packet of a host at a port that is not known to lead to a switch. Return what is new."""
-        before = self._traces.pop(who, ())
-        self._traces[who] = (*(port for port in before[1 - TRACES :] if port != at), at)
-        events: list[HostEvent] = []
+    def seen(self, mac: int, at: Port) -> HostSeen:
+        """Take in a packet of a host at a port that is not known to lead to a switch. No event tells that a host was
+        forgotten for want of room: it is still there."""
+        before = self._traces.pop(mac, ())
+        self._traces[mac] = (*(port for port in before[1 - TRACES :] if port != at), at)
         if len(self._traces) > MOST:
-            oldest = next(iter(self._traces))
-            del self._traces[oldest]
-            events.append(HostGone(oldest.mac, oldest.ip))
-        if before[-1:] != (at,):
-            events.append(HostSeen(who.mac, who.ip, at))
-        return events
+            del self._traces[next(iter(self._traces))]
+        return HostSeen(mac, at)
 
     def port_lost(self, port: Port) -> list[HostEvent]:
         """Forget the hosts at a port that has gone down or was removed. Return what changes."""
@@ -108,13 +94,13 @@ class HostTable:
 
     def _leave(self, port: Port, *, keep: bool) -> list[HostEvent]:
         events: list[HostEvent] = []
-        for who, ports in [(who, ports) for who, ports in self._traces.items() if port in ports]:
+        for mac, ports in [(mac, ports) for mac, ports in self._traces.items() if port in ports]:
             rest = tuple(other for other in ports if other != port)
             if rest and (keep or ports[-1] != port):
-                self._traces[who] = rest
+                self._traces[mac] = rest
                 if ports[-1] == port:
-                    events.append(HostSeen(who.mac, who.ip, rest[-1]))
+                    events.append(HostSeen(mac, rest[-1]))
             else:
-                del self._traces[who]
-                events.append(HostGone(who.mac, who.ip))
+                del self._traces[mac]
+                events.append(HostGone(mac))
         return events

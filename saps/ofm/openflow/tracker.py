@@ -45,10 +45,10 @@ class Tracker:
         if is_lldp(frame):
             source = self._read(frame)
             return self._link(source, at) if source else ([], False)
-        who = sender(frame)
-        if who is None or self.links.is_internal(at):
+        mac = sender(frame)
+        if mac is None or self.links.is_internal(at):
             return [], False
-        return [*self.hosts.seen(who, at)], False
+        return [self.hosts.seen(mac, at)], False
 
     def _read(self, frame: bytes) -> Port | None:
         """Return the port that sent a probe, or None. A probe that arrives unchanged needs no check of its code."""

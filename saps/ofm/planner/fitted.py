@@ -171,10 +171,6 @@ class TopicPlanner:
             tree = tree.without([broker])
         return self._planned(topology, tree, sorted({*tree.brokers, broker}))
 
-    def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """See `Planner.leave`."""
-        return tree.without([broker])
-
     def mend(self, topology: Topology, tree: Tree) -> Tree:
         """See `Planner.mend`."""
         return self._planned(topology, tree, sorted(tree.brokers))

@@ -69,13 +69,15 @@ def _score(candidate: _Candidate) -> tuple[int, int, int]:
 
 def _kept(topology: Topology, plane: Tree, homes: Collection[int]) -> frozenset[Link] | None:
     """Return the links of an earlier plane, grown to all homes and pruned to them. None if a link carries no
-    packets."""
+    packets, or the plane lies in another piece of the network."""
     if not all(map(topology.carries, plane.links)):
         return None
     links = set(plane.links)
     inside = {end.dpid for link in links for end in link} or {min(homes)}
     for home in sorted(set(homes) - inside):
         towards, _ = cheapest(topology, sorted(inside), lambda link: 1.0, {home})
+        if home not in towards:
+            return None
         at = home
         while (link := towards.get(at)) is not None:
             links.add(link)

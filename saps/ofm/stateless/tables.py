@@ -24,6 +24,7 @@ names itself gets its packet back from the loopback address, as the sender of a 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -121,17 +122,14 @@ def assign(
     """Return the brokers in sets. A broker that has a position keeps it; a new one gets the first free position."""
     wanted = set(brokers)
     found = [[broker if broker in wanted else None for broker in members] for members in sets]
-    placed = {broker for members in found for broker in members if broker is not None}
-    for broker in brokers:
-        if broker in placed:
-            continue
-        members = next((members for members in found if None in members or len(members) < BITS), None)
-        if members is None:
-            found.append(members := [])
-        if None in members:
-            members[members.index(None)] = broker
-        else:
-            members.append(broker)
+    placed = {broker for members in found for broker in members}
+    new = deque(broker for broker in brokers if broker not in placed)
+    for members in found:
+        members[:] = [new.popleft() if broker is None and new else broker for broker in members]
+        while new and len(members) < BITS:
+            members.append(new.popleft())
+    while new:
+        found.append([new.popleft() for _ in range(min(BITS, len(new)))])
     return tuple(map(tuple, found))
 
 
@@ -139,7 +137,7 @@ def tables(
     layout: Layout, *, muted: frozenset[int] = frozenset(), available: Mapping[int, int] | None = None
 ) -> dict[int, Tables]:
     """Return the tables of every switch of the planes. Planes in `muted` take no packets from brokers. `available` has
-    the number of tables of a switch, 254 by default.
+    the number of tables of a switch, 254 by default; with None it is not checked.
 
     Raises `TooFewTablesError`.
     """
@@ -161,21 +159,17 @@ def tables(
     found = {}
     for dpid in switches:
         made = _SwitchTables(layout, ports[dpid], brokers.get(dpid, {}), muted)
-        most = (available or {}).get(dpid, 254)
-        if made.needed > most:
+        if available is not None and made.needed > (most := available.get(dpid, 254)):
             raise TooFewTablesError(dpid, made.needed, most)
         found[dpid] = made.tables()
     return found
 
 
-def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int, int]) -> list[Stage]:
+def rollout(before: Layout | None, after: Layout | None) -> list[Stage]:
     """Return the tables that switches shall hold at each stage from one layout to the next; None as a layout means that
     there is none. A plane that moves to other links takes no packets from brokers until all switches have changed, so
     that no packet meets two trees. All other planes carry on, also those that only grow or shrink. While one switch
-    changes, its tables may be numbered both ways: a receiver may get a copy twice.
-
-    Raises `TooFewTablesError`.
-    """
+    changes, its tables may be numbered both ways: a receiver may get a copy twice."""
     old, new = (layout.planes if layout else () for layout in (before, after))
     changed = frozenset(
         number
@@ -183,7 +177,7 @@ def rollout(before: Layout | None, after: Layout | None, **options: Mapping[int,
         if not _nested(*(planes[number] if number < len(planes) else Tree() for planes in (old, new)))
     )
     steps = [
-        tables(layout, muted=muted, **options) if layout else {}
+        tables(layout, muted=muted) if layout else {}
         for layout, muted in ((before, frozenset[int]()), (before, changed), (after, changed), (after, frozenset()))
     ]
     nothing = Tables()
@@ -224,7 +218,7 @@ class _SwitchTables:
         self.needed = 2 + len(links) + len(self.brokers)
 
     def tables(self) -> Tables:
-        flows = [_flow(GUARD, Masked(int(RANGE.network_address), int(RANGE.netmask)), ip_proto=UDP)]
+        flows = list(SHUT.flows.values())
         for number in range(len(self.layout.sets)):
             for plane in range(len(self.layout.planes)):
                 flows += self._plane(number, plane)
@@ -337,3 +331,7 @@ def _flow(
 ) -> Flow:
     match = Match.of(eth_type=ETH_IPV6, ipv6_dst=to, **fields)
     return Flow(priority, match, actions, table, STATELESS, goto=goto)
+
+
+SHUT = Tables.of([_flow(GUARD, Masked(int(RANGE.network_address), int(RANGE.netmask)), ip_proto=UDP)])
+"""The tables of a switch that drops all packets to these addresses."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from saps.ofm.topics.coding import CodeTooLongError, TopicCode
+from saps.ofm.topics.coding import WORD_BITS, CodeTooLongError, TopicCode
 from saps.ofm.topics.tree import TopicTree, father_of
 from saps.topics import topic_fault
 
@@ -61,6 +61,8 @@ class Registry:
         """Register a topic and those above it. Raises `TopicRefusedError`; then nothing is registered."""
         if (fault := topic_fault(topic)) is not None:
             raise TopicRefusedError(fault)
+        if self.codes and (levels := topic.count("/") + 1) > WORD_BITS:  # each takes a bit, and memory
+            raise TopicRefusedError(f"a topic of {levels} levels needs more than {WORD_BITS} code bits")
         new = self._new(topic)
         for quota in self._quotas:
             self._check(quota, [each for each in new if quota.concerns(each)])

@@ -20,6 +20,8 @@ from saps.ofm.controller.record import Record
 from saps.ofm.network.network import Network
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.moderation import Moderation
+from saps.ofm.trees.tree import UnreachableError
+from saps.policy.model import UnknownSwitchesError
 
 TIMEOUT = 30.0
 """Seconds until a new tree that some switch has not confirmed is given up."""
@@ -100,8 +102,11 @@ class Moves:
             record = records.get(topic)
             if record is None or record.plan is None or topic in self._moves or not self._calm(record):
                 continue
-            topology = self._admission.barriers.around(topic, self._network.topology)
-            tree = planner.better(topic, topology)
+            try:
+                topology = self._admission.barriers.around(topic, self._network.topology)
+                tree = planner.better(topic, topology)
+            except (UnknownSwitchesError, UnreachableError):
+                continue
             if tree is None:
                 continue
             second = Record(second_of(topic))

@@ -173,9 +173,6 @@ class Planner(Protocol):
         """Return `tree`, which must be intact, with a branch to one more broker. The result contains all of `tree`,
         except for the branch to the broker's former place if it has moved. Raises `UnreachableError`."""
 
-    def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """Return the tree without a broker. All of the result is in `tree`."""
-
     def mend(self, topology: Topology, tree: Tree) -> Tree:
         """Return a tree over the same brokers after something failed or moved. Raises `UnreachableError`."""
 
@@ -240,10 +237,6 @@ class SharedTree:
                 raise UnreachableError([broker])
             links |= set(path)
         return Tree(links, {**tree.brokers, broker: place})
-
-    def leave(self, topology: Topology, tree: Tree, broker: BrokerAddress) -> Tree:
-        """See `Planner.leave`."""
-        return tree.without([broker])
 
     def mend(self, topology: Topology, tree: Tree) -> Tree:
         """See `Planner.mend`: joins the remaining pieces by cheapest paths."""

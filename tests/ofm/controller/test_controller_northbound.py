@@ -140,6 +140,14 @@ async def test_requests_are_idempotent_and_the_latest_wish_wins() -> None:
             400,
             "loopback",
         ),
+        (
+            "PUT",
+            "/v1/ofms/a",
+            b'{"brokers": [{"ip": "10.0.0.1", "mac": "02:00:00:00:00:01", "port": 1}],'
+            b' "demand": {"messages": 1e200, "size": 1e200}}',
+            400,
+            "from 0 to 1e+15 bit/s",
+        ),
         ("PUT", "/v1/ofms/a%2F%23", b'{"brokers": []}', 400, "wildcards"),
         ("GET", "/v1/ofms/a?wait=-1", None, 400, "wait must be"),
         ("GET", "/v1/nothing", None, 404, None),

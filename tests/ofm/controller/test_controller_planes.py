@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from ipaddress import IPv6Address
 
 import pytest
@@ -13,12 +14,14 @@ from msgspec.structs import replace
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.saved import Replica, Saver
 from saps.ofm.flows.budget import Budget
-from saps.ofm.flows.plan import Loopback
-from saps.ofm.flows.tables import ETH_IPV6, mac
+from saps.ofm.flows.plan import PLANES, Loopback
+from saps.ofm.flows.switch_state import part_of
+from saps.ofm.flows.tables import ETH_IPV6, Change, PutFlow, mac
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.ofm.stateless.address import EVERY_TOPIC, Receivers, bits_of
 from saps.ofm.switch.packets import Packet
+from saps.ofm.switch.switch import RefusedError
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at, came_out, networks
 
@@ -293,6 +296,81 @@ def test_a_switch_without_room_for_the_planes_has_all_of_them_refused() -> None:
     assert state(world).status is Status.REFUSED
     assert "OFPFMFC_TABLE_FULL" in (state(world).reason or "")
     assert {switch.tables.entries for switch in world.fabric.switches.values()} == {5}
+
+
+def test_a_broker_that_fits_is_added_although_old_and_new_entries_together_do_not() -> None:
+    """The number of a table is part of an entry's name, so a new broker at a switch renames entries of others."""
+    world, brokers = small(None)
+    world.intent(EVERY_TOPIC, brokers)
+    world.run()
+    needed = world.machine.ledger.used(1).entries
+    assert world.fabric.switches[1].tables.entries == needed + 5
+    world, brokers = small(needed)
+    for chosen in (brokers[1:], brokers):
+        world.intent(EVERY_TOPIC, chosen)
+        while world.todo:
+            world.step(min(world.todo))
+            check(world)
+        assert (state(world).status, state(world).brokers) == (Status.CONSTRUCTED, chosen)
+    assert world.machine.ledger.used(1).entries == needed
+
+
+def small(entries: int | None) -> tuple[World, list[BrokerAddress]]:
+    """Two switches, three brokers at switch 1, which have room for so many entries beside the base flows and the
+    guard."""
+    topology, brokers = Topology(), [broker_at(number, 6000, six=True) for number in range(4)]
+    for dpid in (1, 2):
+        topology.switch_up(dpid, range(1, 9))
+    topology.link_up(Port(1, 8), Port(2, 8))
+    for number, broker in enumerate(brokers, 1):
+        topology.attach(broker, 2 if number == 4 else 1, number)
+    world = world_of(Network(topology, brokers), rules(entries or 1000), entries and entries + 5)
+    return world, brokers
+
+
+def test_planes_that_a_switch_refuses_are_not_tried_again_for_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = ring(6)
+    world, refused = world_of(network), list[Change]()
+    switch = world.fabric.switches[1]
+    apply = switch.apply
+
+    def refuse(changes: Sequence[Change]) -> None:
+        if any(part_of(change) == PLANES and isinstance(change, PutFlow) for change in changes):
+            refused.extend(changes)
+            raise RefusedError("OFPBMC_BAD_MASK")
+        apply(changes)
+
+    monkeypatch.setattr(switch, "apply", refuse)
+    world.intent(EVERY_TOPIC, network.brokers[:5])
+    world.run()
+    assert state(world).status is Status.REFUSED
+    before = len(refused)
+    world.intent("a/b", network.brokers[5:])
+    world.move(network.brokers[5].mac, Port(6, 8))
+    world.run()
+    assert (state(world).status, len(refused)) == (Status.REFUSED, before)
+
+
+def test_more_brokers_than_there_are_bits_are_refused_and_get_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saps.ofm.controller.planes.SETS", 1)
+    world = world_of(ring(6))
+    world.intent(EVERY_TOPIC, [broker_at(number, 6000, six=True) for number in range(97)])
+    assert (state(world).status, state(world).reason) == (Status.REFUSED, "more than 96 brokers")
+    assert world.machine.planes.sets == ()
+
+
+def test_a_switch_with_255_tables_uses_them_all() -> None:
+    topology, brokers = Topology(), [broker_at(number, 6000, six=True) for number in range(253)]
+    topology.switch_up(1)
+    for number, broker in enumerate(brokers, 1):
+        topology.attach(broker, 1, number)
+    world = World(Network(topology, brokers), rules(entries=10_000))
+    world.table_counts[1] = 255
+    world.appear()
+    world.settle()
+    world.intent(EVERY_TOPIC, brokers)
+    world.run()
+    assert state(world).status is Status.CONSTRUCTED
 
 
 def ring(size: int) -> Network:

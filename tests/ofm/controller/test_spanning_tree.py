@@ -10,9 +10,10 @@ import networkx as nx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saps.ofm.controller.events import Event, LinkChanged, SwitchGone
+from saps.ofm.controller.events import Event, LinkChanged, LoopFound, PortChanged, SwitchGone
 from saps.ofm.controller.saved import Saver
-from saps.ofm.flows.plan import CLOSED, COOKIE
+from saps.ofm.controller.spanning_tree import closed_in
+from saps.ofm.flows.plan import CLOSED, COOKIE, ours
 from saps.ofm.flows.tables import ETH_IPV4, ETH_IPV6, mac
 from saps.ofm.network.topology import Port
 from saps.ofm.openflow.base import BASE_FLOWS
@@ -201,3 +202,21 @@ def test_what_is_closed_is_what_a_spanning_tree_leaves(network: Network) -> None
     assert sum(tables.entries for tables in held) == 3 * 2 * (
         len(world.all_links) - len(nx.minimum_spanning_tree(graph).edges)
     )
+
+
+def test_a_cable_between_two_ports_of_one_switch_is_closed_at_both_until_one_is_down() -> None:
+    """A packet that floods out of either comes in by the other."""
+    world = world_of(ring(3))
+    for port in (7, 8):
+        world.truth.port_status(1, port, up=True)
+    begin(world)
+
+    def closed() -> list[int]:
+        return sorted(set(closed_in(ours(world.fabric.switches[1].tables))) & {7, 8})
+
+    world.hear(LoopFound(Port(1, 7), Port(1, 8)))
+    world.run()
+    assert closed() == [7, 8]
+    world.hear(PortChanged(Port(1, 8), up=False))
+    world.run()
+    assert closed() == []

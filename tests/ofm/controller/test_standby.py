@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from typing import cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +25,12 @@ from saps.ofm.controller.leader_election import (
 )
 from saps.ofm.controller.saved import Replica, Saver
 from saps.ofm.network.topology import Link, Port, Topology
+from saps.ofm.openflow.driver import roles
+from saps.ofm.openflow.driver import switch as device
+from saps.ofm.openflow.encode import encode
+from saps.ofm.openflow.events import Ready
+from saps.ofm.openflow.requests import AskRole
+from saps.ofm.openflow.values import Features, Role, RoleState
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
 
@@ -182,6 +191,15 @@ def test_a_standby_takes_over_after_the_time_stated_and_the_old_master_follows_i
     assert not pair.switches[0].claim(first, pair.both[first].leadership.generation), "and the switches do not obey it"
 
 
+def test_a_master_that_has_lost_its_switches_but_not_its_peer_is_replaced() -> None:
+    pair = Pair()
+    pair.live(1)
+    [first] = pair.masters
+    pair.reach[first] = set()
+    pair.live(TAKEOVER + 0.5)
+    assert pair.masters == [1 - first]
+
+
 def test_who_was_held_up_itself_does_not_take_that_for_the_peer_s_silence() -> None:
     leadership = Leadership("a", 1, TAKEOVER)
     assert leadership.handle(Passed(3600, True, 0)) == []
@@ -253,3 +271,26 @@ def test_a_takeover_in_the_midst_of_changes_disturbs_no_stable_member(data: st.D
         held = world.machine.network.baseline.with_(world.machine.ledger.desired(dpid))
         assert switch.tables.flows.keys() >= held.flows.keys()
         assert switch.tables.groups == held.groups
+
+
+@pytest.mark.parametrize("told", [(1 << 63) - 1, (1 << 64) - 2, (1 << 64) - 1])
+async def test_no_generation_that_a_switch_tells_stops_the_election(told: int) -> None:
+    claims = list[int]()
+
+    class Answers:
+        def ask(self, question: AskRole) -> asyncio.Future[RoleState]:
+            encode(question, 1)
+            claims.append(question.generation)
+            answer = asyncio.get_running_loop().create_future()
+            answer.set_result(RoleState(Role.EQUAL, told))
+            return answer
+
+    switch = device.Switch(cast(device.Channel, Answers()), Ready(Features(1, 0, 254), ("a maker", "a model"), ()))
+    seen = await roles.look(switch)
+    leadership = Leadership("a", 1, TAKEOVER)
+    leadership.handle(Outbid(seen.generation if seen is not None else 0))
+    leadership.handle(Passed(1, True, 0))
+    [claim] = leadership.handle(Passed(1, True, 0))
+    assert isinstance(claim, Claim)
+    assert await roles.claim_all([switch], claim.generation) == 0
+    assert (claims[-1] - told) % (1 << 64) < 1 << 63, "the switch takes it for a later one"

@@ -159,7 +159,7 @@ def moves(draw: st.DrawFn) -> tuple[Network, Plan, Plan]:
     if draw(st.booleans()):
         for broker, fate in draw(st.permutations(named)):
             if fate == "leaves":
-                tree = SharedTree().leave(network.topology, tree, broker)
+                tree = tree.without([broker])
             if fate == "joins":
                 tree = SharedTree().join(network.topology, tree, broker)
     else:

@@ -47,6 +47,13 @@ class Discovery(RuleBasedStateMachine):
         if port.dpid in self.switches:
             (self.down.discard if up else self.down.add)(port)
 
+    @rule(port=ENDS)
+    def port_removed(self, port: Port) -> None:
+        self.topology.port_status(*port, up=None)
+        self.down.discard(port)
+        self.links = {link for link in self.links if port not in link}
+        self.places = {host: place for host, place in self.places.items() if place != port}
+
     @rule(a=ENDS, b=ENDS)
     def link_up(self, a: Port, b: Port) -> None:
         if a.dpid == b.dpid:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from saps.ofm.network.topology import Link
+from saps.ofm.network.topology import Link, Port
+from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostGone, HostSeen
+from saps.ofm.openflow.lldp import is_lldp
 from saps.ofm.openflow.values import PacketIn, PortStatus
 
 TIMEOUT = 45.0
@@ -21,7 +23,7 @@ class Recorder:
         self.heard: list[tuple[object, ...]] = []
         self.switches: dict[int, Switch] = {}
         self.links: set[Link] = set()
-        self.hosts: dict[tuple[int, str], HostSeen] = {}
+        self.hosts: dict[int, HostSeen] = {}
         self.packets: list[tuple[int, PacketIn]] = []
         self._changed = asyncio.Event()
 
@@ -65,13 +67,29 @@ class Recorder:
         self._note("link_down", link)
 
     def host_seen(self, host: HostSeen) -> None:
-        self.hosts[host.mac, host.ip] = host
+        self.hosts[host.mac] = host
         self._note("host_seen", host)
 
     def host_gone(self, host: HostGone) -> None:
-        del self.hosts[host.mac, host.ip]
+        del self.hosts[host.mac]
         self._note("host_gone", host)
+
+    def loop_found(self, a: Port, b: Port) -> None:
+        self._note("loop_found", a, b)
 
     def packet_in(self, dpid: int, packet: PacketIn) -> None:
         self.packets.append((dpid, packet))
         self._note("packet_in", dpid, packet)
+
+
+class RecordedServer(OpenFlowServer):
+    """A server whose recorder hears of all packets but LLDP's, too."""
+
+    def __init__(self, host: str, port: int, heard: Recorder, settings: ServerSettings | None = None) -> None:
+        super().__init__(host, port, heard, settings)
+        self._recorder = heard
+
+    def _packet_in(self, switch: Switch, packet: PacketIn) -> None:
+        super()._packet_in(switch, packet)
+        if not is_lldp(packet.frame):
+            self._recorder.packet_in(switch.dpid, packet)

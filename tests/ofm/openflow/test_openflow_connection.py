@@ -220,6 +220,17 @@ def test_a_refused_question_ends_with_its_error() -> None:
     assert done == Done(ticket, None, (Refusal(question, SwitchError(11, 0, "OFPRRFC_STALE", b"")),))
 
 
+def test_a_description_in_two_parts_ends_the_connection() -> None:
+    connection = Connection(Limits())
+    connection.receive(m.hello(4))
+    replies = m.answers(connection)
+    [at] = [part for part in m.split(replies) if part[8:10] == b"\0\0" and part[1] == m.MULTIPART_REPLY]
+    twice = m.part(m.DESC, m.maker("a model"), int.from_bytes(at[4:8], "big"), more=True)
+    [lost] = connection.receive(replies.replace(at, twice + at))
+    assert isinstance(lost, Lost)
+    assert lost.fault is Fault.WRONG_ANSWER
+
+
 def test_an_answer_to_another_question_ends_the_connection() -> None:
     connection, _ = m.handshake()
     ticket = connection.ask(r.AskFlows())

@@ -35,13 +35,13 @@ from saps.ofm.flows.tables import (
 from saps.ofm.network.probe import announcement
 from saps.ofm.network.topology import Link, Port
 from saps.ofm.openflow.base import BASE_FLOWS, COOKIE, LIMITED, STORM
-from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
+from saps.ofm.openflow.driver.server import ServerSettings
 from saps.ofm.openflow.errors import RefusedError
 from saps.ofm.openflow.hosts import HostSeen
 from saps.ofm.openflow.values import PortChange, PortStatus, Role
 from tests.ofm.openflow import frames
 from tests.ofm.openflow.ovs import Ovs, needs_ovs, open_vswitch
-from tests.ofm.openflow.recorder import TIMEOUT, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, RecordedServer, Recorder
 
 pytestmark = [pytest.mark.network, needs_ovs]
 
@@ -63,7 +63,7 @@ def ovs() -> Iterator[Ovs]:
 async def controller(port: int = 0, settings: ServerSettings = OFTEN) -> AsyncIterator[tuple[int, Recorder]]:
     """A server with its listener, on a free port or a given one."""
     heard = Recorder()
-    server = OpenFlowServer("127.0.0.1", port, heard, settings)
+    server = RecordedServer("127.0.0.1", port, heard, settings)
     port = await server.start()
     try:
         yield port, heard
@@ -318,12 +318,12 @@ async def test_hosts_are_seen_where_they_are_attached(ovs: Ovs) -> None:
         await heard.until(lambda: len(heard.links) == 1)
         ovs.receive("one-p1", frames.arp(7, "10.0.0.7"))
         ovs.receive("two-p2", frames.solicitation(8, "2001:db8::8"))
-        seven, eight = (0x020000000007, "10.0.0.7"), (0x020000000008, "2001:db8::8")
+        seven, eight = 0x020000000007, 0x020000000008
         await heard.until(lambda: heard.hosts.keys() == {seven, eight})
         await heard.until(lambda: sum(packet.port in (10, 11) for _, packet in heard.packets) >= 2)
         assert {key: host.at for key, host in heard.hosts.items()} == {seven: Port(1, 1), eight: Port(2, 2)}
         ovs.receive("two-p1", frames.arp(7, "10.0.0.7"))
-        await heard.until(lambda: heard.hosts[seven] == HostSeen(*seven, Port(2, 1)))
+        await heard.until(lambda: heard.hosts[seven] == HostSeen(seven, Port(2, 1)))
         ovs.carrier("two-p1", False)
         await heard.until(lambda: seven not in heard.hosts)
 

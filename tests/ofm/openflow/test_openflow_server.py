@@ -14,7 +14,7 @@ from saps.ofm.openflow.driver.server import OpenFlowServer, ServerSettings
 from saps.ofm.openflow.errors import ChannelError, NoAnswerError, SwitchGoneError
 from saps.ofm.openflow.events import Limits
 from tests.ofm.openflow import messages as m
-from tests.ofm.openflow.recorder import TIMEOUT, Recorder
+from tests.ofm.openflow.recorder import TIMEOUT, RecordedServer, Recorder
 
 
 class Peer:
@@ -66,7 +66,7 @@ class Peer:
 @asynccontextmanager
 async def server(settings: ServerSettings | None = None) -> AsyncIterator[tuple[OpenFlowServer, int, Recorder]]:
     heard = Recorder()
-    running = OpenFlowServer("127.0.0.1", 0, heard, settings)
+    running = RecordedServer("127.0.0.1", 0, heard, settings)
     port = await running.start()
     try:
         yield running, port, heard

@@ -16,7 +16,7 @@ from saps.ofm.network.traffic import Traffic
 from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.fitted import CHOICES, NetworkPlanner
-from saps.ofm.trees.tree import SharedTree
+from saps.ofm.trees.tree import SharedTree, Tree, UnreachableError
 from tests.ofm.controller.worlds import World
 from tests.ofm.networks import Network, broker_at
 
@@ -75,6 +75,22 @@ def test_a_failed_link_is_walked_around() -> None:
     assert world.told["a"].status is Status.CONSTRUCTED
     world.check_truth()
     assert all(world.planner.load(link, but="b") == 1 for link in world.links_of("a"))
+
+
+def test_a_planner_that_finds_no_tree_has_the_topic_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> Tree:
+        raise UnreachableError(world.network.brokers)
+
+    world = BalancedWorld(square())
+    world.appear()
+    world.settle()
+    planner = world.planner.for_topic("a")
+    monkeypatch.setattr(type(planner), "plan", fail)
+    world.intent("a", world.network.brokers)
+    assert (world.told["a"].status, world.told["a"].reason) == (
+        Status.REFUSED,
+        str(UnreachableError(world.network.brokers)),
+    )
 
 
 @pytest.mark.parametrize("choice", CHOICES)

@@ -18,7 +18,7 @@ from saps.ofm.controller.addresses import OfmAddress
 from saps.ofm.controller.admission import Rules
 from saps.ofm.controller.controller import Controller
 from saps.ofm.controller.driver.settings import ControllerSettings
-from saps.ofm.controller.events import Intended, Intent, PortChanged, SwitchUp
+from saps.ofm.controller.events import GoneOn, Intended, Intent, PolicyChanged, PortChanged, SwitchGone, SwitchUp, Tick
 from saps.ofm.controller.saved import Saver
 from saps.ofm.network.topology import BrokerAddress, Link, Port, Topology
 from saps.ofm.network.traffic import CAPACITY, RATE, Traffic, with_capacities
@@ -26,6 +26,7 @@ from saps.ofm.network.traffic_files_io import TrafficFiles
 from saps.ofm.northbound.schema import Status
 from saps.ofm.planner.command.files import network_of
 from saps.ofm.planner.fitted import NetworkPlanner
+from saps.policy.model import Policy, Verdict
 from tests.ofm.controller.test_controller_coded import rules as coded_rules
 from tests.ofm.controller.test_controller_machine import Life
 from tests.ofm.controller.worlds import World, rules
@@ -175,6 +176,16 @@ def test_a_move_ends_when_its_topic_does_or_its_new_tree_breaks() -> None:
         assert sorted(every) == sorted(filter(None, told))
 
 
+def test_a_policy_that_names_unknown_switches_stops_no_clock() -> None:
+    world = crowded(2, rate=8e6)
+    policy = Policy(1, {f"t{number}": Verdict(frozenset({"nowhere"})) for number in range(2)})
+    world.machine.handle(PolicyChanged(policy), 0)  # the trees follow in slices
+    world.machine.handle(Tick(100.0), 0)
+    world.hear(GoneOn())
+    world.run()
+    assert {state.status for state in world.told.values()} == {Status.REFUSED}
+
+
 def test_a_restart_in_the_middle_of_a_move_keeps_what_was_told() -> None:
     world = crowded(2, rate=8e6)
     world.tick(100.0)
@@ -227,6 +238,14 @@ def test_a_link_is_as_fast_as_its_slower_end_unless_the_operator_says_otherwise(
     assert (traffic.capacity(one), traffic.capacity(other)) == (1e8, 5e6)
     traffic.hear(PortChanged(b, up=True, speed=10_000))
     assert traffic.capacity(one) == 1e7
+    traffic.hear(PortChanged(b, up=None))
+    assert traffic.capacity(one) == 1e9, "by the speed of the other end"
+    traffic.hear(SwitchUp(1, {2: True}, {2: 10_000_000}))
+    assert traffic.capacity(one) == CAPACITY
+    version = traffic.version
+    traffic.hear(SwitchGone(1))
+    traffic.hear(SwitchGone(2))
+    assert (traffic._speeds, traffic.version) == ({}, version + 2)
     topology = two_ways().topology
     links = with_capacities(topology.to_json(), traffic)["links"]
     assert {link["capacity"] for link in links} == {traffic.capacity(link) for link in topology.links}

@@ -207,6 +207,16 @@ def test_a_leaf_spine_network_has_a_plane_for_each_spine() -> None:
     assert all(len(plane.links) == 8 for plane in planes[:4])
 
 
+def test_planes_over_brokers_in_another_piece_of_the_network_are_laid_anew() -> None:
+    topology, brokers = Topology(), [broker_at(machine, 6000, six=True) for machine in range(5)]
+    for a, b in ((1, 2), (3, 4), (4, 5)):
+        topology.link_up(Port(a, 2), Port(b, 1))
+    for dpid, broker in enumerate(brokers, 1):
+        topology.attach(broker, dpid, 9)
+    [before] = lay_planes(topology, brokers[:2])
+    assert lay_planes(topology, brokers[2:], before=[before]) == lay_planes(topology, brokers[2:])
+
+
 @given(cases(), st.data())
 def test_while_planes_change_nothing_loops_or_arrives_twice(case: tuple[Network, Layout], data: st.DataObject) -> None:
     """Between any two layouts, the switches of a stage in any order, packets sent after each switch has changed."""

@@ -263,6 +263,16 @@ def test_unmatched_traffic_goes_the_switches_own_way() -> None:
     assert (Port(2, 1), Port(1, 1)) in fabric.links
 
 
+def test_only_so_many_stations_are_learnt_and_no_group_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saps.ofm.switch.learning.MOST", 2)
+    learning, everyone = Learning({1, 2, 3}), 0xFFFFFFFFFFFF
+    learning(3, replace(PACKET, eth_src=everyone, eth_dst=2))
+    assert learning(1, replace(PACKET, eth_src=2, eth_dst=everyone)) == [2, 3]
+    for station in (4, 2, 6):
+        learning(2, replace(PACKET, eth_src=station, eth_dst=everyone))
+    assert [len(learning(1, replace(PACKET, eth_src=2, eth_dst=to))) for to in (6, 4)] == [1, 2]
+
+
 def test_a_loop_is_found_out() -> None:
     fabric = Fabric(line(ring=True))
     for made in fabric.switches.values():

@@ -135,6 +135,7 @@ FLOW = Flow(5, Match.of(in_port=1), (SetField("eth_dst", 9), Output(2)), cookie=
     ("mod", "error"),
     [
         (PutFlow(Flow(1, Match(), (Output(99),))), "OFPBAC_BAD_OUT_PORT"),
+        (PutFlow(Flow(1, Match(), (SetField("ip_dscp", 64),))), "OFPBAC_BAD_TYPE"),
         (PutFlow(Flow(1, Match(), (ToGroup(8),))), "OFPBAC_BAD_OUT_GROUP"),
         (PutFlow(Flow(1, Match(), (), table=254)), "OFPFMFC_BAD_TABLE_ID"),
         (PutFlow(Flow(5, Match.of(in_port=1), (), table=3, goto=3)), "OFPBIC_BAD_TABLE_ID"),

@@ -63,6 +63,14 @@ def test_a_topic_without_address_is_refused() -> None:
     registry.codes.append(DelimitedCode(registry.tree))
     registry.register("/".join("a" * 101))
     size = len(registry.tree)
-    with pytest.raises(TopicRefusedError, match="needs 102 code bits"):
-        registry.register("/".join("a" * 102))
+    with pytest.raises(TopicRefusedError, match="needs 104 code bits"):
+        registry.register("/".join("b" + "a" * 100))
     assert len(registry.tree) == size
+
+
+def test_a_topic_of_very_many_levels_is_refused_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.codes.append(DelimitedCode(registry.tree))
+    monkeypatch.setattr(registry, "_new", lambda topic: pytest.fail("the names of all levels take gigabytes"))
+    with pytest.raises(TopicRefusedError, match="32768 levels"):
+        registry.register("/".join("a" * 32768))

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from saps.ofm.controller.driver.service import ControllerService
 from saps.ofm.controller.events import Intent
-from saps.ofm.network.topology import Link
+from saps.ofm.network.topology import Link, Port
 from saps.ofm.northbound.driver.server import ProblemError
 from saps.ofm.northbound.schema import STANDBY, Changes, DecodedAddress, OfmState, OfmStats, PortTraffic, SwitchBudget
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.values import PacketIn, PortStatus, Role
+from saps.ofm.openflow.values import PortStatus, Role
 from saps.ofm.stateless.address import Receivers
 
 T = TypeVar("T")
@@ -127,8 +127,9 @@ class MasterProxy:
         if self.service is not None:
             self.service.host_gone(host)
 
-    def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        pass  # `host_seen` reports the places of hosts
+    def loop_found(self, a: Port, b: Port) -> None:
+        if self.service is not None:
+            self.service.loop_found(a, b)
 
 
 def _elsewhere() -> ProblemError:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 
 from saps.ofm.controller.controller import Controller
@@ -23,6 +25,7 @@ from saps.ofm.controller.events import (
     HostMoved,
     Intended,
     LinkChanged,
+    LoopFound,
     PortChanged,
     Read,
     Settled,
@@ -36,14 +39,14 @@ from saps.ofm.controller.saved import Saver
 from saps.ofm.flows.plan import COOKIE, COOKIE_MASK
 from saps.ofm.flows.tables import Change, Room, mac_text
 from saps.ofm.network.probe import probe
-from saps.ofm.network.topology import Link, Port
+from saps.ofm.network.topology import BrokerAddress, Link, Port
 from saps.ofm.openflow import base
 from saps.ofm.openflow.driver.server import LAST_PORT, OpenFlowServer
 from saps.ofm.openflow.driver.switch import Switch, change_of, short_of
 from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError, SwitchGoneError
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.values import FlowCount, PacketIn, PortChange, PortCount, PortStatus
+from saps.ofm.openflow.values import FlowCount, PortChange, PortCount, PortStatus
 from saps.runtime.atomic_file import replacing
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,8 @@ TICK = 2.0
 SAVE_DELAY, SAVE_REST = 0.5, 20
 """Least delay in seconds until a change is in the state file, and the delay as a multiple of the processor time of the
 last save. An unchanged tree costs 1 us, a changed one 30."""
+SAVE_AGAIN = 10.0
+"""Pause in seconds until the state file is written again after an error."""
 
 
 class ControllerService(RequestHandler):
@@ -83,7 +88,8 @@ class ControllerService(RequestHandler):
         self._switches: dict[int, Switch] = {}
         self._talks: dict[int, asyncio.Task[None]] = {}
         """The task that waits for each switch."""
-        self._saver = Saver(machine)
+        self._saver: Saver | None = None
+        """None: nobody has asked for the state yet."""
         self._unsaved = asyncio.Event()
         self._saved = (-1, -1)
         """Versions of the network and of the states that the state file has, or soon will have."""
@@ -102,12 +108,11 @@ class ControllerService(RequestHandler):
         """Begin to serve. `server` must be listening already, with this object as its listener."""
         self.server = server
         self._spawn(self._settle())
-        self._spawn(self._seek())
         self._spawn(self._announcer.run())
-        self._spawn(self._audit())
-        self._spawn(self._tick())
+        for work in (self._seek, self._audit, self._tick):
+            self._spawn(_continued(work))
         if self._state is not None:
-            self._spawn(self._keep(self._state))
+            self._spawn(_continued(partial(self._keep, self._state)))
 
     async def close(self) -> None:
         """Stop. The switches keep their tables."""
@@ -140,7 +145,7 @@ class ControllerService(RequestHandler):
     def port_status(self, dpid: int, status: PortStatus) -> None:
         port = status.port
         if port.number <= LAST_PORT:
-            up = port.up and status.change is not PortChange.REMOVED
+            up = None if status.change is PortChange.REMOVED else port.up
             self.handle(PortChanged(Port(dpid, port.number), up, port.speed))
 
     def link_up(self, link: Link) -> None:
@@ -150,13 +155,17 @@ class ControllerService(RequestHandler):
         self.handle(LinkChanged(link, up=False))
 
     def host_seen(self, host: HostSeen) -> None:
-        self.handle(HostMoved(mac_text(host.mac), host.at))
+        if not self.machine.network.locates(mac := mac_text(host.mac), host.at):
+            self.handle(HostMoved(mac, host.at))
 
     def host_gone(self, host: HostGone) -> None:
         self.handle(HostMoved(mac_text(host.mac), None))
 
-    def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        pass  # `host_seen` reports the places of hosts
+    def loop_found(self, a: Port, b: Port) -> None:
+        closes = self.machine.admission.rules.spanning_tree
+        told = "they are closed to all but OFM" if closes else "the switch's own traffic goes round without an end"
+        logger.warning("a cable joins ports %d and %d of switch %016x: %s", a.port, b.port, a.dpid, told)
+        self.handle(LoopFound(a, b))
 
     # ---- what is to be done
 
@@ -164,11 +173,11 @@ class ControllerService(RequestHandler):
         """See `RequestHandler.handle`."""
         super().handle(event)
         now = (self.machine.topology.version, self.machine.version)
-        if fresh := now != self._saved:
+        if now != self._saved or isinstance(event, Intended):  # an intent may change what is in no state: its rate
             self._saved = now
             self._unsaved.set()
-        if (fresh or isinstance(event, Intended)) and self.on_change is not None:
-            self.on_change()
+            if self.on_change is not None:
+                self.on_change()
         if isinstance(event, Intended | HostMoved | PortChanged | SwitchUp):
             self._sought.set()
         warns = not self.machine.admission.rules.spanning_tree and self.machine.network.settled
@@ -177,6 +186,8 @@ class ControllerService(RequestHandler):
 
     def saved(self) -> bytes:
         """Return the state that a restart, or a standby, continues from."""
+        if self._saver is None:
+            self._saver = Saver(self.machine)
         return self._saver.save()
 
     def connected(self) -> Collection[int]:
@@ -253,7 +264,7 @@ class ControllerService(RequestHandler):
             there = (len(network.table_counts), len(self.server.links))
             pace = 1.0 if all(map(network.known, self._switches)) else 0.1
             quiet, before = (quiet + pace * step if there == before else 0.0), there
-        self.handle(Settled(set(self._switches), self.server.links))
+        self.handle(Settled({*self._switches, *self.server.away}, self.server.links))
 
     async def _tick(self) -> None:
         """Tell the machine the time, by which it balances the load."""
@@ -308,15 +319,26 @@ class ControllerService(RequestHandler):
             self.handle(TablesRead(dpid, tables))
 
     async def _seek(self) -> None:
-        """Probe for wanted brokers that have not been seen."""
-        pause = PROBE_FIRST
+        """Probe for wanted brokers that have not been seen. One of an earlier run is probed first where it was."""
+        pause, missing, asked = PROBE_FIRST, list[BrokerAddress](), set[BrokerAddress]()
         while True:
-            missing = self.machine.missing[:PROBES]
-            for switch in self._switches.values() if missing else ():
+            absent = self.machine.missing
+            begin = bisect_right(absent, missing[-1]) if missing else 0  # in turn, as some may never be there
+            missing = [*absent[begin:], *absent[:begin]][:PROBES]
+            asked.intersection_update(absent)
+            topology, anywhere = self.machine.topology, list[BrokerAddress]()
+            for broker in missing:
+                place = topology.where(broker)
+                if place is None or broker in asked:
+                    anywhere.append(broker)
+                elif (switch := self._switches.get(place.dpid)) is not None:
+                    switch.packet_out(place.port, probe(broker))
+                    asked.add(broker)
+            for switch in self._switches.values() if anywhere else ():
                 for port in switch.ports.values():
                     at = Port(switch.dpid, port.number)
-                    if port.up and port.number <= LAST_PORT and not self.machine.topology.is_trunk(at):
-                        for broker in missing:
+                    if port.up and port.number <= LAST_PORT and not topology.is_trunk(at):
+                        for broker in anywhere:
                             switch.packet_out(port.number, probe(broker))
             pause = min(2 * pause, PROBE_LAST)
             try:
@@ -346,11 +368,23 @@ class ControllerService(RequestHandler):
                 raise
             except OSError as error:
                 logger.error("cannot write the state file %s: %s", path, error)
+                self._unsaved.set()
+                await asyncio.sleep(SAVE_AGAIN)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+async def _continued(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Do a work that has no end. An internal error is logged, and the work begins again."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            logger.exception("internal error of the controller")
+            await asyncio.sleep(AGAIN)
 
 
 def _write(path: Path, data: bytes) -> None:

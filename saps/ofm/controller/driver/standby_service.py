@@ -246,7 +246,8 @@ class PairedController(MasterProxy):
     def _able(self) -> bool:
         """Whether at least half of the switches known to exist are connected. A controller that is cut off from the
         network must not be master."""
-        return 2 * len(self._switches()) >= self._replica.switches
+        known = len(self.service.machine.topology.switches) if self.service is not None else self._replica.switches
+        return 2 * len(self._switches()) >= known
 
     @property
     def _version(self) -> int:

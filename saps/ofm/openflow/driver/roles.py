@@ -9,23 +9,25 @@ import asyncio
 from collections.abc import Iterable
 
 from saps.ofm.openflow.driver.switch import Switch
+from saps.ofm.openflow.encode import UnencodableError
 from saps.ofm.openflow.errors import ChannelError, RefusedError
 from saps.ofm.openflow.values import Role, RoleState
 
 ANSWER = 1.0
 """Timeout of a switch's answer in seconds."""
-NO_GENERATION = (1 << 64) - 1
-"""Generation in the answer of a switch that knows none."""
+LATEST = (1 << 63) - 1
+"""Highest generation of a pair. Switches compare generations modulo 2^64, so a higher one is before all others; the
+answer of a switch that knows none has 2^64 - 1."""
 
 
 async def look(switch: Switch) -> RoleState | None:
-    """Return this controller's role at a switch, with the latest generation; None without an answer."""
+    """Return this controller's role at a switch, with the latest generation or 0; None without an answer."""
     try:
         async with asyncio.timeout(ANSWER):
             state = await switch.role(Role.UNCHANGED)
     except (ChannelError, TimeoutError):
         return None
-    return RoleState(state.role, 0) if state.generation == NO_GENERATION else state
+    return RoleState(state.role, 0) if state.generation > LATEST else state
 
 
 async def claim(switch: Switch, generation: int) -> int:
@@ -36,7 +38,7 @@ async def claim(switch: Switch, generation: int) -> int:
     except RefusedError:
         state = await look(switch)
         return state.generation if state is not None and state.generation > generation else 0
-    except (ChannelError, TimeoutError):
+    except (ChannelError, UnencodableError, TimeoutError):
         pass
     return 0
 
@@ -53,5 +55,5 @@ async def follow(switch: Switch, generation: int) -> None:
     try:
         async with asyncio.timeout(ANSWER):
             await switch.role(Role.SLAVE, generation)
-    except (ChannelError, TimeoutError):
+    except (ChannelError, UnencodableError, TimeoutError):
         pass

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 from saps.ofm.network.topology import Link, Port
-from saps.ofm.openflow.discovery import LinkDown, LinkUp
+from saps.ofm.openflow.discovery import LinkDown, LinkUp, LoopFound
 from saps.ofm.openflow.driver.session import Session
 from saps.ofm.openflow.driver.switch import Switch
 from saps.ofm.openflow.errors import ChannelError
 from saps.ofm.openflow.events import Limits
 from saps.ofm.openflow.hosts import HostGone, HostSeen
-from saps.ofm.openflow.lldp import is_lldp
 from saps.ofm.openflow.tracker import Sighting, Tracker
 from saps.ofm.openflow.values import PacketIn, PortChange, PortInfo, PortStatus, Role
 
@@ -60,13 +59,13 @@ class Listener(Protocol):
         """A port of the link is down, probes do not cross it, or it leads elsewhere now."""
 
     def host_seen(self, host: HostSeen) -> None:
-        """A host is new, or has moved."""
+        """A packet has shown the place of a host, which may be known already."""
 
     def host_gone(self, host: HostGone) -> None:
         """A host's port is down, or leads to a switch: the place of the host is unknown."""
 
-    def packet_in(self, dpid: int, packet: PacketIn) -> None:
-        """A packet other than LLDP has come, including those that show the place of a host."""
+    def loop_found(self, a: Port, b: Port) -> None:
+        """A cable joins two ports of one switch. Its end is not told, except that a port is down or removed."""
 
 
 class Roles(Protocol):
@@ -127,6 +126,11 @@ class OpenFlowServer:
     def switches(self) -> Mapping[int, Switch]:
         """The connected switches by dpid."""
         return {dpid: switch for dpid, (_, switch) in self._up.items()}
+
+    @property
+    def away(self) -> set[int]:
+        """The lost switches that may still reconnect in time. Their links exist."""
+        return set(self._missed)
 
     @property
     def links(self) -> set[Link]:
@@ -253,8 +257,6 @@ class OpenFlowServer:
         self._report(events)
         if back and packet.port in switch.ports:
             self._probe(switch, switch.ports[packet.port])
-        if not is_lldp(packet.frame):
-            self._tell(self._listener.packet_in, switch.dpid, packet)
 
     def _report(self, events: Sequence[Sighting]) -> None:
         for event in events:
@@ -263,6 +265,8 @@ class OpenFlowServer:
                     self._tell(self._listener.link_up, link)
                 case LinkDown(link):
                     self._tell(self._listener.link_down, link)
+                case LoopFound(a, b):
+                    self._tell(self._listener.loop_found, a, b)
                 case HostSeen():
                     self._tell(self._listener.host_seen, event)
                 case HostGone():
