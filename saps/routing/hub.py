@@ -40,7 +40,7 @@ class Hub:
         self.index = SubscriptionIndex()
         self.routes = Routes(self.index)
         self.groups = Groups(self.index, self.routes, self._time)
-        self.retained = RetainedMessages(self._time, lambda topic: bool(self.index.targets(topic)))
+        self.retained = RetainedMessages(self._time, self.index.subscribed)
         self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
         """The live user agents by name."""
         self.published = 0

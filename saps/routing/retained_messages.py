@@ -7,6 +7,7 @@ In a mesh the broker knows those of topics subscribed here: a new filter fetches
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from saps.mesh import Recalled
 from saps.messages import BROKER_BITS, stamp_in
@@ -16,6 +17,8 @@ from saps.routing.subscriptions import Subscriber
 
 TOMBSTONE = 60.0
 """Seconds for which the deletion of a retained message is remembered."""
+SWEEP = 60.0
+"""Least seconds between two searches of a full store for what has expired."""
 LOST_AFTER = 3.0
 """Most seconds for which a retained message may be on its way here as a publication."""
 MAX_GIVEN = 4096
@@ -52,6 +55,7 @@ class RetainedMessages:
         """By agent and topic: the stamp of the message from elsewhere that the agent got; newest last."""
         self._coming: dict[str, float] = {}
         """Topics whose message is on its way here as a publication, with the time when that became known."""
+        self._sweep_after = -inf
 
     def __len__(self) -> int:
         return len(self._store)
@@ -145,7 +149,19 @@ class RetainedMessages:
         kept.replayed, kept.deadlines = True, batch.deadlines
         if not batch.payload:  # an older one may still be under way
             kept.deadlines = [self._clock() + TOMBSTONE]
-        self._store.put(topic, Retained(kept, moment))
+        if not self._store.put(topic, Retained(kept, moment)) and self._swept():
+            self._store.put(topic, Retained(kept, moment))
+
+    def _swept(self) -> bool:
+        """Remove what has expired, as the store is full; not again for `SWEEP` seconds. Return whether it has."""
+        now = self._clock()
+        if now < self._sweep_after:
+            return False
+        self._sweep_after = now + SWEEP
+        for retained in self._store.values():
+            if retained.batch.deadline is not None and retained.batch.deadline <= now:
+                self._store.remove(retained.batch.topic)
+        return True
 
 
 def _stamp(batch: Batch) -> int:

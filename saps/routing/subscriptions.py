@@ -218,6 +218,10 @@ class SubscriptionIndex:
             if not node.value:
                 self._shared.prune(levels)
 
+    def subscribed(self, topic: str) -> bool:
+        """Return whether a topic has a subscriber."""
+        return topic in self._filters or self._root.matches(topic)
+
     def targets(self, topic: str) -> tuple[Target, ...]:
         """Return the subscribers of a topic, each once. Topics that match the same filters share one tuple."""
         found: list[Subscribers] = self._root.match(topic)
@@ -313,3 +317,22 @@ class FilterNode:
             if (rest := node.children.get("#")) is not None and rest.value is not None:
                 found.append(rest.value)
         return found
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a filter matches a topic: the first one that is found ends the search."""
+        levels, hidden = topic.split("/"), topic.startswith("$")
+        nodes = [(self, 0)]
+        while nodes:
+            node, depth = nodes.pop()
+            children, wild = node.children, depth > 0 or not hidden
+            if wild and (rest := children.get("#")) is not None and rest.value is not None:
+                return True
+            if depth == len(levels):
+                if node.value is not None:
+                    return True
+                continue
+            if wild and (any_level := children.get("+")) is not None:
+                nodes.append((any_level, depth + 1))
+            if (child := children.get(levels[depth])) is not None:
+                nodes.append((child, depth + 1))
+        return False

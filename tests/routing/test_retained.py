@@ -3,7 +3,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from saps.messages import Message, Properties
+from saps.routing.batch import Batch
 from saps.routing.retained import RetainedStore
+from saps.routing.retained_messages import SWEEP, RetainedMessages
 from saps.topics import filter_fault, matches
 
 topics = st.lists(st.sampled_from(["a", "b", "", "$SYS"]), min_size=1, max_size=4).map("/".join).filter(bool)
@@ -45,3 +48,22 @@ def test_removing_leaves_no_nodes() -> None:
     store.put("a/b/c", b"x")
     store.remove("a/b/c")
     assert not store._root.children
+
+
+def test_what_has_expired_makes_room_for_a_new_message() -> None:
+    now = 0.0
+    retained = RetainedMessages(lambda: now, lambda topic: True)
+    retained._store.capacity = 2
+
+    def publish(topic: str) -> None:
+        batch = Batch.of(Message(topic, b"x", 0, True, Properties(message_expiry=1)))
+        batch.set_deadlines(now)
+        retained.published(batch)
+
+    for topic in ("a", "b", "c"):
+        publish(topic)
+    assert not retained.matching("c", None)
+    now = 1 + SWEEP
+    publish("c")
+    assert [batch.topic for batch in retained.matching("c", None)] == ["c"]
+    assert len(retained) == 1

@@ -31,6 +31,13 @@ class Storage:
         self.broken = False
         """Whether the storage accepts no changes at all, not even of stored sessions."""
 
+    def ends(self, outbound: Outbound) -> bool:
+        """Close a client's connection if the storage is broken: what it was to be told may not be stored. Return
+        whether it is."""
+        if self.broken:
+            outbound.output.owner.close(self.refusal or Reason.UNSPECIFIED_ERROR, "its publication cannot be stored")
+        return self.broken
+
 
 class Congestion:
     """The reasons not to read publishers."""
@@ -38,7 +45,7 @@ class Congestion:
     __slots__ = ("blocked", "paused")
 
     def __init__(self) -> None:
-        self.blocked: list[Outbound] = []
+        self.blocked: dict[Outbound, None] = {}
         """Clients that the current input has met and that could not take a message."""
         self.paused = False
         """Whether the links to other brokers are congested."""

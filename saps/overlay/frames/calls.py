@@ -117,7 +117,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
     topic_filters: Annotated[list[str], Meta(max_length=MOST_ANNOUNCED)] | None
     limit: Number = 0
-    """Most records wanted; 0 for no limit. If there are more, return none and set `Stored.more`."""
+    """Most records wanted; 0 for no limit. If there are more, or too many bytes, return none and set `Stored.more`."""
 
 
 class SessionLease(msgspec.Struct, frozen=True, array_like=True):

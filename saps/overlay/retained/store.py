@@ -34,6 +34,8 @@ ENLIST = 1.0
 DELETED = 3600.0
 """Seconds for which a deletion is remembered. A part of the mesh that was cut off for longer may bring the message
 back."""
+BYTES_AT_ONCE = 2 << 20
+"""Most payload in an answer whose asker can ask for less: a link gives up what does not fit it."""
 TOPICS = 100_000
 """Most topics that a holder keeps in each partition."""
 
@@ -130,7 +132,7 @@ class ReplicatedStore(Holder[_Partition]):
                 found += records.values()
             elif len(records):
                 found += {id(record): record for each in filters for record in records.matching(each)}.values()
-        if body.limit and len(found) > body.limit:
+        if body.limit and (len(found) > body.limit or sum(len(each.message.payload) for each in found) > BYTES_AT_ONCE):
             return [Stored([], more=True)]
         return [Stored(found)] if found else []
 

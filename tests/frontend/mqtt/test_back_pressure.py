@@ -6,6 +6,8 @@ from saps.frontend.mqtt.codec.encode import encode
 from saps.frontend.mqtt.codec.packets import V5, V311, Ack, Pingreq, Pingresp, Publish
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.limits import Limits
+from saps.messages import Message
+from saps.routing.batch import Batch
 from tests.frontend.mqtt.bench import Bench, Client, puback
 
 pytestmark = pytest.mark.one_broker("between brokers, their links hold publishers back")
@@ -33,6 +35,15 @@ def test_messages_wait_for_the_transport_and_the_publisher_waits_with_them() -> 
     drain(bench, slow)
     assert slow.payloads() == [b"1"]
     assert publisher.reading
+
+
+def test_what_comes_from_elsewhere_for_a_slow_client_holds_nobody_here() -> None:
+    bench, _, other = scene()
+    for _ in range(100):
+        bench.hub.deliver(Batch.of(Message("a", b"x")))
+    other.send(Pingreq())
+    assert other.reading
+    assert len(bench.frontend.congestion.blocked) <= 1
 
 
 def test_the_wait_is_bounded_and_not_repeated_soon() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 
 import pytest
@@ -17,6 +18,7 @@ from saps.frontend.mqtt.codec.packets import (
     Connect,
     Disconnect,
     Packet,
+    Pingreq,
     Publish,
     Suback,
     Subscribe,
@@ -28,6 +30,7 @@ from saps.frontend.web.http.origins import origin_allowed
 from saps.messages import Message
 from saps.routing.batch import Batch
 from tests.frontend.mqtt.peers import running
+from tests.frontend.mqtt.test_freed import until
 from tests.frontend.mqtt.websockets import web_server
 
 TIMEOUT = 30.0
@@ -143,6 +146,28 @@ async def test_a_client_that_does_not_read_does_not_hold_up_the_end() -> None:
                     server.frontend.turn.flush()
                     await asyncio.sleep(0)
                 await server.stop()
+
+
+async def test_a_client_that_is_not_read_and_resets_is_known_to_have_gone() -> None:
+    limits = Limits(write_high_water=1 << 16)
+    async with asyncio.timeout(TIMEOUT), running(limits) as server, web_server(server) as site:
+        host, port = site.addresses[0]
+        _, deaf = await asyncio.open_connection(host, port, limit=1)
+        fields = "Upgrade: websocket|Connection: Upgrade|Sec-WebSocket-Version: 13|Sec-WebSocket-Protocol: mqtt"
+        key = base64.b64encode(bytes(16)).decode()
+        request = ["GET /mqtt HTTP/1.1", f"Host: {host}", *fields.split("|"), f"Sec-WebSocket-Key: {key}", "", ""]
+        deaf.write("\r\n".join(request).encode())
+        for packet in (Connect("deaf"), Subscribe(1, [SubscribeEntry("a")])):
+            deaf.write(b"\x82" + bytes([0x80 | len(encode(packet, V5))]) + bytes(4) + encode(packet, V5))
+        while not server.frontend.queued.used:
+            server.hub.publish(Batch.of(Message("a", bytes(1 << 20))))
+            server.frontend.turn.flush()
+            await asyncio.sleep(0.001)
+        deaf.write(b"\x82\x82" + bytes(4) + encode(Pingreq(), V5))
+        [connection] = server.frontend.connections
+        await until(lambda: not connection.flow.reading)
+        deaf.transport.abort()
+        await until(lambda: not server.frontend.connections)
 
 
 async def test_a_client_that_is_not_to_be_read_is_not_and_goes_on_where_it_was() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from saps.messages import Message, Properties
 from saps.overlay.retained import publisher as retained
+from saps.overlay.retained import store
 from saps.overlay.retained.store import HOLDERS, PARTITIONS, partition_of
 from saps.routing.batch import Batch
 from saps.simulator import Network
@@ -94,8 +96,11 @@ def test_after_crashes_each_bucket_has_enough_holders_again(seed: int) -> None:
     assert min(holders.values()) >= HOLDERS
 
 
-def test_many_retained_messages_are_asked_for_bucket_by_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retained, "AT_ONCE", 3)
+@pytest.mark.parametrize("limit", [(retained, "AT_ONCE", 3), (store, "BYTES_AT_ONCE", 3)], ids=["messages", "bytes"])
+def test_many_retained_messages_are_asked_for_bucket_by_bucket(
+    monkeypatch: pytest.MonkeyPatch, limit: tuple[ModuleType, str, int]
+) -> None:
+    monkeypatch.setattr(*limit)
     mesh = Hubs(5)
     one, *_, last = mesh.build(4, 2)
     for number in range(30):

@@ -52,6 +52,7 @@ class Connection(ClientConnection):
         data = framer.feed(data)
         pos, size = 0, len(data)
         flow.heard = frontend.clock()
+        frontend.congestion.blocked.clear()  # others' input, the mesh or a timer has met them
         postponed = False
         try:
             while pos < size and not output.closing:

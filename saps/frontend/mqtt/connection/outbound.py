@@ -166,7 +166,7 @@ class Outbound:
         """Keep `count` QoS 0 packets until the transport drains, and drop packets above the limits."""
         agent, limits, budget = self.agent, self.common.limits, self.common.queued
         assert agent is not None
-        self.common.congestion.blocked.append(self)
+        self.common.congestion.blocked[self] = None
         room = limits.maximum_queued - self._held_count
         if count > room:
             agent.dropped += count - room
@@ -215,7 +215,7 @@ class Outbound:
 
     def block_publishers(self) -> None:
         """Make the publisher of the current input wait for this client."""
-        self.common.congestion.blocked.append(self)
+        self.common.congestion.blocked[self] = None
         self.common.hub.behind.add(self)
 
     def too_slow(self) -> None:

@@ -164,7 +164,7 @@ class PublishHandler:
         """Acknowledge a batch with QoS 1 that the mesh has confirmed."""
         flow = self._flow
         flow.awaiting -= len(packet_ids)
-        if flow.output.closing:
+        if flow.output.closing or self._common.storage.ends(self._outbound):
             return
         if _asks(self._outbound, batch):
             for single, number, packet_id in zip(batch.singles, batch.which, packet_ids, strict=True):
@@ -202,7 +202,7 @@ class PublishHandler:
             known = incoming.get(packet_id)
             if known is None or (known != -1 and not again and packet_id not in self.begun):
                 new.setdefault(packet_id, index)
-            elif known >= 0:
+            elif known >= 0 and not self._common.storage.ends(self._outbound):
                 _tell(self._outbound, batch.singles[index], packet_ids[index], Reached(0, known))
             elif known == HALF_DONE:  # the local subscribers have it; the mesh may not, as the broker crashed
                 incoming[packet_id] = -1
@@ -227,7 +227,7 @@ class PublishHandler:
                 incoming.pop(key)
             else:
                 incoming[key] = reached[number].subscribers
-            if outbound is not None:
+            if outbound is not None and not self._common.storage.ends(outbound):
                 _tell(outbound, single, packet_id, reached[number])
 
 

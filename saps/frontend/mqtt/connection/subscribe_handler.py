@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 64
 """Most filters of a packet in one slice: less than 5 ms of work before other clients are served."""
+MESSAGES_AT_ONCE = 1000
+"""Retained messages in one slice, beyond which it ends."""
 PAUSE = 0.001
 """Shortest pause between two slices in seconds."""
 UNDER_WAY = 512
@@ -149,13 +151,15 @@ class Grants:
         session = self._session
         if not self._present:
             return
-        for subscription in reversed(self._retained[-AT_ONCE:]):
+        begun, sent = len(self._retained), 0
+        while self._retained and begun - len(self._retained) < AT_ONCE and sent < MESSAGES_AT_ONCE:
+            subscription = self._retained.pop()
             found = session.hub.retained_for(subscription.filter, session)
             if self._frontend.status is not None:
                 own = self._frontend.status.matching(subscription.filter)
                 found += [single for single in own if session.may_read(single.topic)]
             session.replay_retained(found, subscription)
-        del self._retained[-AT_ONCE:]
+            sent += len(found)
         if self._retained:
             self._frontend.timers.at(self._frontend.clock() + PAUSE, self._replay)
 

@@ -175,6 +175,7 @@ class _Client:
             await self._socket.close()
         except (ClientConnectionResetError, ConnectionError):
             self.transport.abort()
+            self._reading.set()  # also a client that is not read has ended
 
     def _drained(self) -> None:
         if self._full and self._pending_bytes <= self._server.limits.write_high_water // 4:
