@@ -88,11 +88,19 @@ class Target:
 class Subscribers(dict["Subscriber", Subscription]):
     """The subscriptions with one filter, by agent."""
 
-    __slots__ = ("_targets",)
+    __slots__ = ("_listed", "_targets")
 
     def __init__(self) -> None:
         super().__init__()
         self._targets: tuple[Target, ...] | None = None
+        self._listed: list[tuple[Subscriber, Subscription]] | None = None
+
+    @property
+    def listed(self) -> list[tuple[Subscriber, Subscription]]:
+        """The agents with their subscriptions, in the order in which they subscribed."""
+        if self._listed is None:
+            self._listed = list(self.items())
+        return self._listed
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -102,8 +110,8 @@ class Subscribers(dict["Subscriber", Subscription]):
         return self._targets
 
     def changed(self) -> None:
-        """Forget the cached targets. Must be called after each change."""
-        self._targets = None
+        """Forget what was made of the subscriptions. Must be called after each change."""
+        self._targets = self._listed = None
 
 
 class Group:
@@ -121,16 +129,19 @@ class Group:
     def pick(self, topic: str, away: bool = False) -> Target | None:
         """Choose the next member: among those that can take a message now, else among connected ones, else, if `away`,
         among the others. Returns None if there is none."""
-        members = list(self.members.items())
-        first = self._turn % len(members) if members else 0
-        in_turn = members[first:] + members[:first]
-        if not in_turn:
+        members, best, turn = self.members.listed, Takes.NEVER if away else Takes.AWAY, self._turn
+        chosen: int | None = None
+        for step in range(len(members)):
+            number = (turn + step) % len(members)
+            takes = members[number][0].takes(topic)
+            if takes > best:
+                best, chosen = takes, number
+                if takes is Takes.NOW:
+                    break
+        if chosen is None:
             return None
-        agent, subscription = max(in_turn, key=lambda member: member[0].takes(topic))  # the first of the best
-        takes = agent.takes(topic)
-        if takes is Takes.NEVER or (takes is Takes.AWAY and not away):
-            return None
-        self._turn = (first + in_turn.index((agent, subscription)) + 1) % len(members)
+        agent, subscription = members[chosen]
+        self._turn = chosen + 1
         return Target(agent, (subscription,))
 
 
