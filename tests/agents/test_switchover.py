@@ -75,7 +75,7 @@ def test_cuts_that_failed_once(mode: Mode, seed: int) -> None:
     cuts(seed, mode)
 
 
-@pytest.mark.parametrize("seed", kept(20004, 30006, 30007, 3074121826, quick=2))
+@pytest.mark.parametrize("seed", kept(20004, 30006, 30007, quick=1))
 def test_partitions_that_failed_once(seed: int) -> None:
     """After the mesh was one again a tree was changed under its users."""
     partitions(seed, Mode.BOTH)
@@ -83,15 +83,7 @@ def test_partitions_that_failed_once(seed: int) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "seed"),
-    kept(
-        (Mode.EITHER, 2932746916),
-        (Mode.BOTH, 701275457),
-        (Mode.BOTH, 1730260233),
-        (Mode.EITHER, 434486945),
-        (Mode.BOTH, 2145261388),
-        (None, 26398),
-        quick=2,
-    ),
+    kept((Mode.EITHER, 2932746916), (Mode.BOTH, 701275457), (Mode.BOTH, 1730260233), (None, 26398), quick=2),
 )
 def test_moves_that_failed_once(mode: Mode | None, seed: int) -> None:
     """A sender was told late to seal with a key that those who had come since did not have; or they were told of the

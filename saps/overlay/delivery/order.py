@@ -160,9 +160,8 @@ class Inbox:
         self.duplicates = 0
         """Publications received more than once."""
 
-    def accept(self, origin: BrokerRef, frame: Publish, floor: int | None = None) -> list[int]:
-        """Deliver or hold the publications of a frame. `floor`: no sequence begins above it, as the origin has logged
-        them for this broker (`saps.overlay.missed.catchup`).
+    def accept(self, origin: BrokerRef, frame: Publish) -> list[int]:
+        """Deliver or hold the publications of a frame.
 
         Returns for each part of the frame the number of subscribers that it reaches now. With QoS 1 and 2 a part counts
         as `DOUBTED` if one of its publications is held, may not have been delivered, or may be lost with the sessions
@@ -174,7 +173,7 @@ class Inbox:
         for part, first in zip(frame.parts, firsts, strict=True):
             sequence = None if known is None else known.get(part.topic)
             if sequence is None:
-                sequence = self._begin(origin, part.topic, floor)
+                sequence = self._begin(origin, part.topic)
                 known = self._sequences[origin]
             sequence.used = True
             sequences.append(sequence)
@@ -197,13 +196,22 @@ class Inbox:
             return [DOUBTED] * len(reached)
         return reached
 
-    def had(self, origin: BrokerRef, topic: str, seq: int) -> None:
-        """Note that this broker waits for nothing up to this number: it has been delivered in another way, or was not
-        sent here."""
-        sequence = self._sequence(origin, topic) or self._begin(origin, topic, 0)
-        if seq > sequence.last and (not sequence.first or seq < sequence.first):
-            sequence.last = seq
-            self._drain(origin, topic, sequence)
+    def make_up(self, origin: BrokerRef, frame: Publish, given: bool = False) -> None:
+        """Deliver publications that the origin has logged for this broker (`saps.overlay.missed.catchup`). `given`:
+        those that want them have got them by themselves, so only note them."""
+        known = self._sequences.get(origin, {})
+        for part in frame.parts:
+            if part.topic not in known:
+                self._begin(origin, part.topic, 0)
+        if not given:
+            self.accept(origin, frame)
+            return
+        for number, seq in zip(frame.which, frame.seqs, strict=True):
+            topic = frame.parts[number].topic
+            sequence = self._sequences[origin][topic]
+            if seq > sequence.last and (not sequence.first or seq < sequence.first):
+                sequence.last = seq
+                self._drain(origin, topic, sequence)
 
     def _accept_each(self, origin: BrokerRef, frame: Publish, batch: Batch, sequences: list[_Sequence]) -> list[int]:
         """Accept publications one by one, as not all of them are next in order. Returns as `accept` does."""

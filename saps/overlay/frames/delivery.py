@@ -258,9 +258,6 @@ class MadeUp(Frame, tag=92):
     """Whether you were sent them, so that they come to all that are here by then."""
     groups: Annotated[list[Number], Meta(max_length=MOST_GROUPS)] = []
     """The groups of sessions that have missed them: `WantedFilters.number` of each."""
-    live: Annotated[list[Part], Meta(max_length=MOST)] = []
-    """Topics of which you get my publications as they are published again. `prev` is the last one before; do not wait
-    for QoS 0 up to there."""
 
 
 class Caught(Frame, tag=93):

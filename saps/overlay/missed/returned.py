@@ -126,8 +126,6 @@ class Returned:
             serial += 1
             origin = frame.origin or sender
             parts = [part for body in frame.bodies for part in self._make_up(origin, body, frame)]
-            for each in frame.live:
-                self._inbox.had(sender, each.topic, each.prev)
             for late in (False, True):
                 batches = [batch for batch, came in parts if came is late]
                 if batches and self.heritage is not None and frame.groups:
@@ -158,11 +156,8 @@ class Returned:
         has not missed, and those that had come to it before (True)."""
         came = [self._inbox.delivered(origin, part.topic) for part in body.parts]
         late = [seq <= came[part] for part, seq in zip(body.which, body.seqs, strict=True)]
-        if frame.here and not frame.sent:
-            self._inbox.accept(origin, body, 0)
-        elif not frame.sent:  # those that want them have got them by themselves
-            for part, seq in zip(body.which, body.seqs, strict=True):
-                self._inbox.had(origin, body.parts[part].topic, seq)
+        if not frame.sent:
+            self._inbox.make_up(origin, body, given=not frame.here)
         for before in (True,) if frame.here or frame.sent else (False, True):
             if found := [index for index, each in enumerate(late) if each is before]:
                 yield batch_of(select(body, found), origin), before

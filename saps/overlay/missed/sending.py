@@ -11,7 +11,7 @@ from typing import NamedTuple
 from saps.marks import hit
 from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, first_seq, select, together
-from saps.overlay.frames.delivery import Caught, MadeUp, Part, Publish
+from saps.overlay.frames.delivery import Caught, MadeUp, Publish
 from saps.overlay.missed.flight import Sent
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import MissedLog, Record
@@ -20,7 +20,6 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.ring.keys import BrokerRef
-from saps.routing.batch import MOST
 
 logger = logging.getLogger(__name__)
 
@@ -169,7 +168,6 @@ class Sending:
         """Send the next wanted publications, in one frame for each incarnation that published them. Returns their
         number."""
         parts: list[_Part] = []
-        live: list[Part] = []
         count = size = 0
         before, now = (lag.reading, lag.passed), self._port.now
         if lag.doubts.before and lag.doubts.before[-1].body.seqs[-1] > lag.passed:
@@ -184,7 +182,7 @@ class Sending:
                 count += len(part.body.which)
                 size += sum(map(len, part.body.payloads))
             lag.reading, lag.passed = place, max(lag.passed, record.body.seqs[-1])
-            live += self._passed(lag, record)
+            self._passed(lag, record)
             if count >= most or size >= FRAME_BYTES:
                 break
         if parts:
@@ -192,14 +190,10 @@ class Sending:
             frames = lag.flight.frames
             if not frames:
                 lag.flight.progress = now
-            kinds = [
-                (kind, together(part.body for part in alike))
-                for kind, alike in groupby(parts, key=lambda part: part[1:])
-            ]
-            for number, ((incarnation, here, sent, missed_by), bodies) in enumerate(kinds, 1):
+            for (incarnation, here, sent, missed_by), alike in groupby(parts, key=lambda part: part[1:]):
                 lag.serial += 1
-                then = live[-MOST:] if number == len(kinds) else []
-                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by], then)
+                bodies = together(part.body for part in alike)
+                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by])
                 frames.append(Sent(frame, *before, now))
                 logger.debug("sends %s %d frames that it has missed, to %d; for groups %s, here %s", lag.broker.name,
                              len(bodies), lag.passed, missed_by, here)  # fmt: skip
@@ -258,17 +252,12 @@ class Sending:
         message = batch_of(select(record.body, [index]), self._port.me).messages[0]
         self._share_out({group: [broker]}, message, lambda taken: None if taken else self._handed.discard((group, seq)))
 
-    def _passed(self, lag: Lag, record: Record) -> list[Part]:
-        """Make topics live again for the broker whose last logged publication is in this record. Returns those that
-        were not live before, with their last publications until now."""
-        found: list[Part] = []
+    def _passed(self, lag: Lag, record: Record) -> None:
+        """Make topics live again for the broker whose last logged publication is in this record."""
         for part in record.body.parts:
-            seq, sent = self._log.topics.get(part.topic, (math.inf, 0))
-            if seq <= lag.passed:
-                last = self._publishers.caught_up(part.topic)
-                if lag.broker not in self._log.went_to(sent):
-                    found.append(Part(part.topic, last))
-        return found
+            last = self._log.topics.get(part.topic)
+            if last is not None and last[0] <= lag.passed:
+                self._publishers.caught_up(part.topic, last[0])
 
     def on_caught(self, sender: BrokerRef, frame: Caught) -> None:
         """Handle a broker's answer: send it more, or report it to `done` if it has everything."""

@@ -305,14 +305,12 @@ class PublisherRegistry:
         is owed publications with greater sequence numbers."""
         return {topic_filter: entry.baseline for topic_filter, entry in self.filters.of_incarnation(broker)}
 
-    def caught_up(self, topic: str) -> int:
-        """Note that a broker has got what it had missed of a topic with QoS 1 and 2. Returns the number of the last
-        publication to the topic, or 0: the broker gets later ones as they are published."""
-        stream = self.streams.get(topic)
-        if stream is None:
-            return 0
-        stream.divide_again()
-        return stream.last_seq
+    def caught_up(self, topic: str, seq: int) -> None:
+        """Note that a broker has got what it had missed of a topic, up to this publication of QoS 1 or 2, so that it
+        does not wait for a later predecessor."""
+        if (stream := self.streams.get(topic)) is not None:
+            stream.divide_again()
+            stream.last_seq = min(stream.last_seq, seq)
 
     def note(
         self, topic_filter: str, broker: BrokerRef, version: int, baseline: int | None = None, present: bool = True
