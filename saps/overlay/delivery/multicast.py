@@ -53,8 +53,8 @@ class TreePath(Protocol):
         """
 
     def remembered(self, member: BrokerRef, topic: str, after: int, upto: int) -> list[Publish]:
-        """Return the own publications recently sent along a tree to the topic and to this member, with sequence numbers
-        in (`after`, `upto`]."""
+        """Return the own publications to the topic that were recently sent to this member along a tree, or wait for
+        it, with sequence numbers in (`after`, `upto`]."""
 
     def acknowledged(self, sender: BrokerRef, ack: OfmAck) -> None:
         """Handle the acknowledgement of a member that has everything up to a sequence number."""

@@ -151,15 +151,17 @@ class Grants:
         session = self._session
         if not self._present:
             return
-        begun, sent = len(self._retained), 0
-        while self._retained and begun - len(self._retained) < AT_ONCE and sent < MESSAGES_AT_ONCE:
-            subscription = self._retained.pop()
+        sent = 0
+        for subscription in reversed(self._retained[-AT_ONCE:]):
+            self._retained.pop()
             found = session.hub.retained_for(subscription.filter, session)
             if self._frontend.status is not None:
                 own = self._frontend.status.matching(subscription.filter)
                 found += [single for single in own if session.may_read(single.topic)]
             session.replay_retained(found, subscription)
             sent += len(found)
+            if sent >= MESSAGES_AT_ONCE:
+                break
         if self._retained:
             self._frontend.timers.at(self._frontend.clock() + PAUSE, self._replay)
 
