@@ -302,11 +302,11 @@ class Simulation:
         """Return whether a partition separates the two brokers."""
         return self._wires.apart(one, other)
 
-    def partition(self, *groups: Iterable[str]) -> None:
-        """Partition the network into groups; brokers in none of them form one more group. Links that have lost frames
-        in an earlier partition, and are whole again, break."""
+    def partition(self, *groups: Iterable[str], pairs: Iterable[tuple[str, str]] = ()) -> None:
+        """Partition the network into groups; brokers in none of them form one more group. `pairs` do not hear each
+        other either. Links that have lost frames in an earlier partition, and are whole again, break."""
         self.faulty = True
-        self._wires.divide(groups)
+        self._wires.divide(groups, pairs)
         for (source, target), link in self._wires.links.items():
             if link.swallowed and not self.apart(source, target):
                 link.swallowed = False

@@ -43,6 +43,7 @@ class Wires:
         self.links: dict[tuple[str, str], Link] = {}
         self._of: dict[str, list[tuple[str, str]]] = {}
         self._groups: dict[str, int] = {}
+        self._pairs: set[frozenset[str]] = set()
 
     def link(self, source: str, target: str) -> Link:
         """Return the link from one broker to another."""
@@ -57,9 +58,11 @@ class Wires:
         """Return the links from and to a broker."""
         return self._of.get(name, ())
 
-    def divide(self, groups: Iterable[Iterable[str]]) -> None:
-        """Partition the brokers into groups; those in none form one more. Without groups there is no partition."""
+    def divide(self, groups: Iterable[Iterable[str]], pairs: Iterable[tuple[str, str]] = ()) -> None:
+        """Partition the brokers into groups; those in none form one more. Without groups there is no partition. `pairs`
+        do not hear each other either, whoever hears both."""
         self._groups = {name: number for number, group in enumerate(groups, 1) for name in group}
+        self._pairs = {frozenset(pair) for pair in pairs}
 
     def apart(self, one: str, other: str) -> bool:
-        return self._groups.get(one, 0) != self._groups.get(other, 0)
+        return self._groups.get(one, 0) != self._groups.get(other, 0) or frozenset((one, other)) in self._pairs

@@ -178,6 +178,29 @@ def beside_a_cut(seed: int, disks: bool) -> None:
     trial.judge()
 
 
+def ring(seed: int, disks: bool) -> None:
+    """Each broker hears all others but the one that is opposite in a ring. The client goes round among all of them, and
+    each has another subscriber, so that whatever is published goes to all that hear."""
+    trial = Ordeal(seed, disks, 6, clusters=2)
+    mesh, rng = trial.mesh, trial.rng
+    for broker in mesh.alive():
+        broker.subscribe("t/#")
+    trial.moves = 0.1
+    for _ in range(3):
+        trial.steps(20)
+        mesh.run(rng.choice([0.3, 2, 8]))
+        names = [broker.name for broker in mesh.alive()]
+        rng.shuffle(names)
+        mesh.partition(pairs=zip(names[:3], names[3:], strict=True))
+        trial.steps(rng.choice([20, 60, 150]))
+        mesh.run(rng.choice([0, 1, 4]))
+        mesh.heal()
+        trial.steps(rng.choice([10, 60]))
+        mesh.run(rng.choice([0.3, 3, 15]))
+    trial.settle()
+    trial.judge()
+
+
 def standing_still(seed: int, disks: bool, rounds: int, patience: float) -> None:
     """Brokers that have neither the client nor its session stand still while it moves, mostly to a publisher's broker,
     for less time than it takes for all to be settled. Every broker has a subscriber, so they are on the way of what

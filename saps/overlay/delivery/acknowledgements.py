@@ -143,11 +143,11 @@ class Acknowledgements:
                 found.append(Published(body, pending.since, _sent(pending)))
         return sorted(found, key=Published.first)
 
-    def late(self, member: BrokerRef, left: float) -> list[Published]:
-        """Return the own publications from before the time `left` that `member` may have got only later, in order of
-        their sequence numbers."""
+    def late(self, member: BrokerRef, left: float, until: float) -> list[Published]:
+        """Return the own publications from before the time `until` that `member` may have got only after `left`, in
+        order of their sequence numbers."""
         late = [each for at, each in self._late if at > left and member in each.sent]
-        found = [each for each in (*late, *self.unacknowledged(member)) if each.at <= left]
+        found = [each for each in (*late, *self.unacknowledged(member)) if each.at <= until]
         return sorted(found, key=Published.first)
 
     def to_topic(self, topic: str, after: int, upto: int) -> list[Publish]:

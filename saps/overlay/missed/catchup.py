@@ -33,7 +33,7 @@ from saps.overlay.delivery.publications import unaddressed
 from saps.overlay.frames.calls import Inherit, Missing
 from saps.overlay.frames.delivery import Caught, CaughtUp, MadeUp, Missed, WantedFilters
 from saps.overlay.missed.heirs import Heirs
-from saps.overlay.missed.lag import Cause, Lag, State
+from saps.overlay.missed.lag import TOLD, Cause, Lag, State
 from saps.overlay.missed.log import Fate, Head
 from saps.overlay.missed.published import Published
 from saps.overlay.missed.returned import Returned
@@ -376,9 +376,15 @@ class CatchUp:
             if frame.number or frame.round != number or sender in self._known or not self.log.active:
                 return
             lag = self._behind_since(sender, 0, unnoticed=True)
+            if self._port.now - when > TOLD:  # the broadcast was repeated: the ages in the answer count from too early
+                hit("asked again what a broker wants that was told long ago")
+                self._ask(lag)
+                return
             lag.ask(number, when)
         if lag.state is not State.ASKED or lag.round != frame.round or lag.serial != frame.number:
             return
+        if not frame.number:
+            lag.wanted.delay = self._port.now - lag.since
         lag.serial += 1
         lag.flight.progress = self._port.now
         if frame.former:  # sessions with these filters came to the sender, perhaps while both were cut off

@@ -254,7 +254,7 @@ class Heirs:
             until = after.came + TOLD if missed is None else math.inf  # later its heir got what was published
             doubts = None if missed is None else missed.doubts
             lag.inherit(wanted, doubts, place, max(served, taken), sure, until)
-        elif late := self._acknowledgements.late(owner, stay.left):  # it was never lost, or is served
+        elif late := self._acknowledgements.late(owner, stay.left, stay.left + lag.wanted.delay):  # it was never lost, or is served
             hit("moved away from a broker that got publications late")
             doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays, owed)
             doubts.add(late, self._log.first, owner)
@@ -279,13 +279,12 @@ class Heirs:
         return found
 
     def _stay(self, lag: Lag, former: Former, heir: Former) -> Stay:
-        """Return when sessions came to a former broker, and left it for `heir`; the last one is its own `heir`."""
-        came, gone = lag.since - former.came, lag.since - former.age
+        """Return when sessions came to a former broker, at the latest, and left it for `heir`, at the earliest: what is
+        sent twice they know, and what they lack is lost. The last broker is its own `heir`."""
+        came, gone = lag.since + lag.wanted.delay - former.came, lag.since - former.age
         if former is heir:
             gone = math.inf  # they are still there, and get what is published from now on
-        elif former.age < LONG_AGO / 2:
-            gone += self._port.now - lag.since  # at the latest: the answer counts from a time since the question
-        else:  # it was taken for dead
+        elif former.age >= LONG_AGO / 2:  # it was taken for dead
             gone += LONG_AGO  # the copies lack what it got later, if it was lost to the heir only
             if former.broker.name == self._port.me.name:
                 if former.broker != self._port.me:

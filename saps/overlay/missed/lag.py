@@ -60,6 +60,8 @@ class Wanted:
         self._since: dict[str, tuple[float, int]] = {}
         self._plain = FilterNode()
         self._shared = FilterNode()
+        self.delay = 0.0
+        """Seconds from the question to its first answer. The ages in the answers count from some time between."""
         self._topics: dict[str, list[str]] = {}
         """Cache: the plain filters that match a topic."""
         self._owed: list[tuple[int, float]] = []
@@ -78,7 +80,7 @@ class Wanted:
         sessions are owed what that broker had missed."""
         found = self.moved.setdefault(group, Wanted())
         ends = [*(stay.came for stay in stays[1:]), math.inf]
-        times = [(stay.came - TOLD, end + TOLD) for stay, end in zip(stays, ends, strict=True)]
+        times = [(stay.came - self.delay - TOLD, end + TOLD) for stay, end in zip(stays, ends, strict=True)]
         found._stays, found._unserved = stays, [*compress(times, owed)]
         return found
 

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from saps.marks import hit
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.ring import Insert, Inserted, Ping, RingSplit, SetLeft, Unlink, Unlinked
 from saps.overlay.port import Port
@@ -174,11 +175,14 @@ class Ring(Routing, ABC):
         A repeated request gets the same answer as the first one (`_confirm`), as the answer may be lost but the link
         exists. A leaving node keeps requests for its place, since another node decides there after `Unlinked`."""
         ref = frame.ref
+        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if self._port.lost(ref.broker):
             # Not so, if it hears this: then it says so itself, and inserts the key from here.
             self._port.send(ref.broker, RingSplit(ref, self._port.me))
+            if node is not None and self.takes(node, ref.key):
+                hit("a broker that is lost here only belongs beside a node")
+                self.doubts.keep(node, self._port.grace)
             return
-        node = self.nearest(ref.key, but=ref.key if ref.broker == self._port.me else None)
         if node is None:
             self.forward(None, ref.key, frame)
             return
