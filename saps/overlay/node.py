@@ -3,7 +3,8 @@
 Pure: a driver (`saps.broker.node_driver`, or the simulator) runs it. The driver
 
 1. provides a clock and calls the methods;
-2. sends the frames that `take` returns, and calls `wake` at the `deadline` of the timers;
+2. sends the frames that `take` returns in the way that `Detours.way` names, and calls `wake` at the `deadline` of the
+   timers;
 3. hands in the frames of each link session in order, with `session_started` before the first of a new session;
 4. calls `link_down` after a link to a broker broke (frames sent on it may be lost).
 """
@@ -20,6 +21,7 @@ from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Announce, Orphans, Result
 from saps.overlay.frames.ring import Found, Leave
 from saps.overlay.membership.clocks import COMPARE, Clocks
+from saps.overlay.membership.detours import Detours
 from saps.overlay.membership.failure_detector import DetectorSettings
 from saps.overlay.membership.leave import Leaving
 from saps.overlay.membership.members import Tell
@@ -102,9 +104,10 @@ class OverlayNode:
         self.agents = AgentCalls(port, graph, calls, call_agents)
         self.leaving = Leaving(port, graph, self._settled, self._owed, self._withdraw, leave_timeout)
         self.mesh = OverlayMesh(port, rendezvous, self.delivery, retained, self.wills)
+        self.detours = Detours(port, driver, self, self.acquaintances)
         self.peers = Peers(
             port, driver, graph, self.rejoin, rendezvous, self.delivery, retained, self.sessions, self.replicas,
-            self.wills, self.leaving,
+            self.wills, self.leaving, self.detours,
         )  # fmt: skip
         self._fill_tables()
 
@@ -129,7 +132,7 @@ class OverlayNode:
         """Register the handler of each type of frame, and of each type of range-call body."""
         for machine in (
             self.graph, self.rejoin, self.rendezvous.calls, self.delivery, self.retained.store, self.wills,
-            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.peers,
+            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.detours, self.peers,
         ):  # fmt: skip
             self.port.handlers |= machine.handlers
         bodies = self.rendezvous.calls.bodies
@@ -177,7 +180,7 @@ class OverlayNode:
         yield CHECK_EVERY * heartbeat, self.graph.checks.next_round
         yield heartbeat, self.peers.watch
         yield heartbeat, self.sessions.doubts.look
-        yield detector.settings.probe, detector.probe
+        yield detector.settings.probe, self.peers.probe
         yield CLOSE_IDLE_EVERY, self.rendezvous.publishers.close_idle
         yield SWEEP, self.delivery.inbox.sweep
         yield CENSUS, self.retained.store.check
@@ -241,8 +244,18 @@ class OverlayNode:
 
     def session_started(self, sender: BrokerRef) -> None:
         """Handle the start of a new link session from a broker. Call this before its first frame is handed in."""
+        self.detours.session_started(sender)
         self.delivery.session_started(sender)
         self.peers.alarm.greet(sender)
+
+    def path_started(self, sender: BrokerRef) -> None:
+        """Implement `saps.overlay.membership.detours.LinkSessions`, as the next method does."""
+        self.delivery.session_started(sender)
+        self.delivery.multicast.forwarder.express_started(sender)
+        self.peers.alarm.greet(sender)
+
+    def path_changed(self, peer: BrokerRef) -> None:
+        self.peers.under_way_lost(peer, made_up=True)
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be opened."""

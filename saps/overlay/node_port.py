@@ -8,14 +8,27 @@ from typing import Protocol
 
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Gone
-from saps.overlay.frames.ring import Check, Inserted, LeaveAck, Level, Ping, Pong, RingSplit, Seek, SetLeft
+from saps.overlay.frames.ring import (
+    Check,
+    Inserted,
+    Lapsed,
+    LeaveAck,
+    Level,
+    Ping,
+    Pong,
+    Reached,
+    Relay,
+    RingSplit,
+    Seek,
+    SetLeft,
+)
 from saps.overlay.membership.failure_detector import Detector, DetectorSettings
 from saps.overlay.membership.members import Members, Tell
 from saps.overlay.port import Handlers
 from saps.overlay.ring.keys import BrokerRef, KeyOrder
 from saps.overlay.timers import Action, Timers
 
-NOT_FOLLOWED = frozenset({Ping, Pong, Seek, Level, Gone, Check, RingSplit, SetLeft, LeaveAck})
+NOT_FOLLOWED = frozenset({Ping, Pong, Relay, Reached, Lapsed, Seek, Level, Gone, Check, RingSplit, SetLeft, LeaveAck})
 """Types of frames whose receivers need not be watched: a lost frame is repaired by a later check, or delays nothing for
 long."""
 

@@ -15,7 +15,7 @@ from saps.overlay.ring.keys import BrokerRef
 
 MAGIC = "SAPS"
 LOWEST_VERSION = 3
-VERSION = 3
+VERSION = 4
 """Highest protocol version of this code; `LOWEST_VERSION` is the lowest. Earlier versions were never released."""
 MAX_FRAME = (1 << 28) + (1 << 16)
 """Limit of a frame in bytes: the largest MQTT packet and 64 KiB for the fields around it."""
@@ -77,6 +77,20 @@ def encode_into(buffer: bytearray, frame: Frame) -> None:
     buffer += b"\0\0\0\0"
     _encoder.encode_into(frame, buffer, start + _LENGTH)
     buffer[start : start + _LENGTH] = (len(buffer) - start - _LENGTH).to_bytes(_LENGTH)
+
+
+def packed(frame: Frame) -> bytes:
+    """Return a frame without its length, to be carried by another one."""
+    return _encoder.encode(frame)
+
+
+def unpacked(raw: bytes) -> Frame:
+    """Return the frame that another one has carried. Raises `WireError` for bytes that violate the protocol."""
+    try:
+        frame: Frame = _decoder.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise WireError(f"a frame that cannot be read: {error}") from None
+    return frame
 
 
 class FrameReader:

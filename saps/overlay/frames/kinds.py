@@ -38,11 +38,14 @@ from saps.overlay.frames.ring import (
     Insert,
     Inserted,
     Known,
+    Lapsed,
     Leave,
     LeaveAck,
     Level,
     Ping,
     Pong,
+    Reached,
+    Relay,
     Relink,
     RingSplit,
     Seek,
@@ -89,6 +92,9 @@ AnyFrame = (
     | Gathered
     | Ping
     | Pong
+    | Relay
+    | Reached
+    | Lapsed
     | Forgot
     | Heal
     | DefineBroker

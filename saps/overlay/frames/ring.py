@@ -174,6 +174,33 @@ class Pong(Frame, tag=15):
     """Time of my clock in ms since the epoch; 0 if the `Ping` had none."""
 
 
+class Relay(Frame, tag=82):
+    """To a broker that reaches both: hand this on from `origin` to `to` (`saps.overlay.membership.detours`)."""
+
+    to: BrokerRef
+    origin: BrokerRef
+    path: Number
+    """Number of the path, greater than those of all earlier ones of `origin`."""
+    frames: list[bytes]
+    """Frames from `origin` to `to`, as on a link without their lengths. Empty: answer `Reached`."""
+
+
+class Reached(Frame, tag=83):
+    """Answers an empty `Relay`, in the way that it came: I, `origin`, have got it."""
+
+    to: BrokerRef
+    origin: BrokerRef
+    path: Number
+
+
+class Lapsed(Frame, tag=84):
+    """To the sender of a `Relay`: what you send to `origin` on this path does not arrive any more."""
+
+    to: BrokerRef
+    origin: BrokerRef
+    path: Number
+
+
 class Forgot(Frame, tag=16):
     """I had declared you dead: insert your keys again, and announce your filters."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import Broadcast, Gathered, Locate
+from saps.overlay.frames.ring import Lapsed, Reached, Relay
 
-SINCE: dict[type, int] = {}
+SINCE: dict[type, int] = {Relay: 4, Reached: 4, Lapsed: 4}
 """The first version that has a type of frame, of body or of result. Types of the lowest version are left out."""
 
 

@@ -202,12 +202,20 @@ class Detector:
                 watched.answered = False
                 self._port.send(watched.ref, Ping())
 
-    def probe(self, count: int = 1) -> None:
-        """Ping so many dead brokers, in rotation."""
-        for broker in list(islice(self._to_probe, count)):
+    def silent(self) -> list[BrokerRef]:
+        """Return the watched brokers whose link broke, or that have not answered in time."""
+        longest = self.settings.suspect_after - self.settings.heartbeat
+        now = self._port.now
+        return [each.ref for each in self._watched.values() if each.broken is not None or now - each.heard >= longest]
+
+    def probe(self, count: int = 1) -> list[BrokerRef]:
+        """Ping so many dead brokers, in rotation, and return them."""
+        found = list(islice(self._to_probe, count))
+        for broker in found:
             del self._to_probe[broker]
             self._to_probe[broker] = None
             self._port.send(broker, Ping())
+        return found
 
     def is_hearsay(self, broker: BrokerRef) -> bool:
         """Return whether only others have reported this incarnation, which is later than the newest one heard."""

@@ -254,7 +254,8 @@ class Heirs:
             until = after.came + TOLD if missed is None else math.inf  # later its heir got what was published
             doubts = None if missed is None else missed.doubts
             lag.inherit(wanted, doubts, place, max(served, taken), sure, until)
-        elif late := self._acknowledgements.late(owner, stay.left, stay.left + lag.wanted.delay):  # it was never lost, or is served
+        elif late := self._acknowledgements.late(owner, stay.left, stay.left + lag.wanted.delay):
+            # it was never lost, or is served
             hit("moved away from a broker that got publications late")
             doubts, wanted = Doubts(), lag.wanted.of(frame.number, stays, owed)
             doubts.add(late, self._log.first, owner)
