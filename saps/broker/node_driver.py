@@ -80,7 +80,7 @@ class LiveMesh:
     def _flush(self) -> None:
         """Send the node's pending frames, except those that a gate holds, and set the timer anew."""
         self._flushing = False
-        send, gates, detours = self._links.send, self.gates, self.node.detours
+        send, gates, detours = self._links.send, self.gates, self.node.peers.detours
         for to, frame in self.node.take():
             if not gates or not any(gate.holds(to, frame) for gate in gates):
                 send(*(detours.way(to, frame) if detours.ways else (to, frame)))
@@ -90,7 +90,7 @@ class LiveMesh:
     def send_now(self, frames: list[tuple[BrokerRef, Frame]]) -> None:
         """Send frames that a gate has released."""
         for to, frame in frames:
-            self._links.send(*self.node.detours.way(to, frame))
+            self._links.send(*self.node.peers.detours.way(to, frame))
         self._links.flush()
 
     def _arm(self) -> None:

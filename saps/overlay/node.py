@@ -104,11 +104,11 @@ class OverlayNode:
         self.agents = AgentCalls(port, graph, calls, call_agents)
         self.leaving = Leaving(port, graph, self._settled, self._owed, self._withdraw, leave_timeout)
         self.mesh = OverlayMesh(port, rendezvous, self.delivery, retained, self.wills)
-        self.detours = Detours(port, driver, self, self.acquaintances)
         self.peers = Peers(
             port, driver, graph, self.rejoin, rendezvous, self.delivery, retained, self.sessions, self.replicas,
-            self.wills, self.leaving, self.detours,
+            self.wills, self.leaving,
         )  # fmt: skip
+        self.peers.detours = Detours(port, driver, self.peers, self.receive, self.acquaintances)
         self._fill_tables()
 
     def _sessions(
@@ -132,7 +132,7 @@ class OverlayNode:
         """Register the handler of each type of frame, and of each type of range-call body."""
         for machine in (
             self.graph, self.rejoin, self.rendezvous.calls, self.delivery, self.retained.store, self.wills,
-            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.detours, self.peers,
+            self.sessions.migrations, self.replicas, self.clocks, self.leaving, self.peers, self.peers.detours,
         ):  # fmt: skip
             self.port.handlers |= machine.handlers
         bodies = self.rendezvous.calls.bodies
@@ -244,18 +244,7 @@ class OverlayNode:
 
     def session_started(self, sender: BrokerRef) -> None:
         """Handle the start of a new link session from a broker. Call this before its first frame is handed in."""
-        self.detours.session_started(sender)
-        self.delivery.session_started(sender)
-        self.peers.alarm.greet(sender)
-
-    def path_started(self, sender: BrokerRef) -> None:
-        """Implement `saps.overlay.membership.detours.LinkSessions`, as the next method does."""
-        self.delivery.session_started(sender)
-        self.delivery.multicast.forwarder.express_started(sender)
-        self.peers.alarm.greet(sender)
-
-    def path_changed(self, peer: BrokerRef) -> None:
-        self.peers.under_way_lost(peer, made_up=True)
+        self.peers.session_started(sender)
 
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be opened."""

@@ -384,7 +384,7 @@ class Simulation:
             self.after_event(broker)
 
     def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
-        to, frame = source.node.detours.way(to, frame)
+        to, frame = source.node.peers.detours.way(to, frame)
         self.counters.frames += 1
         kind = type(frame).__name__
         self.counters.by_kind[kind] += 1

@@ -68,16 +68,12 @@ class _Path(NamedTuple):
     """Whether nothing has come since then in another way."""
 
 
-class LinkSessions(Protocol):
-    """What handles link sessions (`saps.overlay.node`)."""
+class Paths(Protocol):
+    """What handles changes of the way to and from other brokers (`saps.overlay.membership.peers`)."""
 
-    def receive(self, sender: BrokerRef, frames: Iterable[Frame]) -> None: ...
+    def path_started(self, sender: BrokerRef) -> None: ...
 
-    def path_started(self, sender: BrokerRef) -> None:
-        """Begin a session with a broker, with new link ids for all lanes."""
-
-    def path_changed(self, peer: BrokerRef) -> None:
-        """Count frames to a broker as lost that may be under way: it is reached in another way."""
+    def path_changed(self, peer: BrokerRef) -> None: ...
 
     def link_down(self, peer: BrokerRef) -> None: ...
 
@@ -86,12 +82,19 @@ class Detours:
     """The detours of one broker: as their sender, their receiver and their relay."""
 
     def __init__(
-        self, port: NodePort, driver: Driver, sessions: LinkSessions, others: Callable[[], Iterable[BrokerRef]]
+        self,
+        port: NodePort,
+        driver: Driver,
+        paths: Paths,
+        receive: Callable[[BrokerRef, Iterable[Frame]], None],
+        others: Callable[[], Iterable[BrokerRef]],
     ) -> None:
-        """`others` yields the brokers that may hand frames on, those that are linked to this one first."""
+        """`receive` is `saps.overlay.node.OverlayNode.receive`. `others` yields the brokers that may hand frames on,
+        those that are linked to this one first."""
         self._port = port
         self._driver = driver
-        self._sessions = sessions
+        self._paths = paths
+        self._receive = receive
         self._others = others
         self._numbers = 0
         """Number of paths so far."""
@@ -147,9 +150,8 @@ class Detours:
         for broker in silent:
             self.seek(broker)
         for to in self.ways:
-            self._numbers += 1
-            self._tried[to] = self._numbers
-            self._port.send(to, Relay(to, self._port.me, self._numbers, []))
+            self._try(to)
+        self._tried = {to: number for to, number in self._tried.items() if to in self.ways}
         now = self._port.now
         self._sought = {to: search for to, search in self._sought.items() if now - search.at < STALE}
         self._handed = {ends: last for ends, last in self._handed.items() if now - last[1] < KEPT}
@@ -164,28 +166,35 @@ class Detours:
             if to in self.ways and frame.path == self._tried.get(to):
                 hit("reached directly again")
                 self._end(to)
-                logger.info("broker %s is reached directly again", to.name)
-                self._sessions.path_changed(to)
+                self._port.members.heard(to)
+                self._paths.path_changed(to)
             return
         search = self._sought.get(to)
         if search is None or search.path != frame.path or to in self.ways or self._port.now - search.at >= STALE:
             return
         hit("reached through another broker")
-        logger.warning("broker %s does not answer; it is reached through %s", to.name, sender.name)
+        logger.debug("%s is reached through %s", to.name, sender.name)
         del self._sought[to]
         self._driver.given_up(to)
         self.ways[to] = Detour(to, sender, frame.path)
-        self._sessions.receive(to, [])
-        self._sessions.path_changed(to)
+        self._receive(to, [])
+        self._port.members.detoured(to)
+        self._paths.path_changed(to)
 
     def _end(self, to: BrokerRef) -> bool:
-        """Forget the detour to a broker; return whether there was one. What is sent directly from now on begins a new
-        link session, from which the broker learns that what was under way is lost."""
-        self._tried.pop(to, None)
+        """End the detour to a broker; return whether there was one. What is sent directly from now on begins a new link
+        session, from which the broker learns that what was under way is lost."""
         if self.ways.pop(to, None) is None:
             return False
         self._driver.given_up(to)
+        self._try(to)
         return True
+
+    def _try(self, to: BrokerRef) -> None:
+        """Try to reach a broker directly. It takes this for the end of all earlier paths."""
+        self._numbers += 1
+        self._tried[to] = self._numbers
+        self._port.send(to, Relay(to, self._port.me, self._numbers, []))
 
     def _on_lapsed(self, sender: BrokerRef, frame: Lapsed) -> None:
         """Handle the notice that frames on a path do not arrive."""
@@ -198,7 +207,7 @@ class Detours:
     def _lapse(self, detour: Detour) -> None:
         if self._end(detour.to):
             hit("detour lapsed")
-            self._sessions.link_down(detour.to)
+            self._paths.link_down(detour.to)
 
     # --- the receiver -------------------------------------------------------------------------------------
 
@@ -220,7 +229,9 @@ class Detours:
             self._take(sender, frame)
         else:
             self._port.send(sender, Reached(frame.origin, self._port.me, frame.path))
-            if sender != frame.origin and not self._port.reachable(frame.origin):
+            if sender == frame.origin:
+                self._note(sender, frame.path, False)
+            elif not self._port.reachable(frame.origin):
                 self.seek(frame.origin)
 
     def _take(self, sender: BrokerRef, frame: Relay) -> None:
@@ -229,19 +240,23 @@ class Detours:
             self._port.send(sender, Lapsed(origin, self._port.me, frame.path))
             return
         if frame.path > path.number:
-            self._came.pop(origin, None)
-            self._came[origin] = _Path(frame.path, True)
-            if len(self._came) > MOST:
-                del self._came[next(iter(self._came))]
-            self._sessions.path_started(origin)
+            self._note(origin, frame.path, True)
+            self._paths.path_started(origin)
             self.seek(origin)  # as a rule the direct way back is cut as well
         try:
             frames = [unpacked(raw) for raw in frame.frames]
             check_sender(origin, frames, self._port.order)
-            self._sessions.receive(origin, frames)
+            self._receive(origin, frames)
         except (WireError, ProtocolError) as error:
             logger.warning("path from %s through %s closed: %s", origin.name, sender.name, error)
-            self._came[origin] = _Path(frame.path, False)
+            self._note(origin, frame.path, False)
+
+    def _note(self, sender: BrokerRef, number: int, is_open: bool) -> None:
+        """Remember the last path of a sender."""
+        before = self._came.pop(sender, None)
+        self._came[sender] = _Path(max(number, 0 if before is None else before.number), is_open)
+        if len(self._came) > MOST:
+            del self._came[next(iter(self._came))]
 
     # --- the relay ----------------------------------------------------------------------------------------
 
@@ -269,6 +284,6 @@ class Detours:
 
     def forget(self, broker: BrokerRef) -> None:
         """Forget a broker that is dead or has left."""
-        self._end(broker)
+        self.ways.pop(broker, None)
         self._sought.pop(broker, None)
         self.link_down(broker)

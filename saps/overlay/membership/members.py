@@ -33,10 +33,12 @@ class What(StrEnum):
     JOINED = "joined"
     SUSPECTED = "suspected"
     """Its link broke, and it has not answered since."""
+    DETOUR = "detour"
+    """It does not answer, and another broker reaches it (`saps.overlay.membership.detours`)."""
     DEAD = "dead"
     LEFT = "left"
     BACK = "back"
-    """It was suspected or dead and is heard again, or has restarted."""
+    """It was suspected or dead and is heard again, is reached directly again, or has restarted."""
 
 
 class Event(NamedTuple):
@@ -50,6 +52,7 @@ class Event(NamedTuple):
 _WORDS = {
     What.JOINED: "broker %s (%s) joined, at %s",
     What.SUSPECTED: "broker %s (%s) is suspected: the link to it broke, at %s",
+    What.DETOUR: "broker %s (%s) is reached through another one: no answer from %s",
     What.DEAD: "broker %s (%s) is taken for dead: no answer from %s",
     What.LEFT: "broker %s (%s) left, at %s",
     What.BACK: "broker %s (%s) is back, at %s",
@@ -108,6 +111,10 @@ class Members:
         if last is None or last.what is not What.SUSPECTED:
             self._happened(What.SUSPECTED, broker)
 
+    def detoured(self, broker: BrokerRef) -> None:
+        """Record a broker that is reached through another one."""
+        self._happened(What.DETOUR, broker)
+
     def died(self, broker: BrokerRef) -> None:
         """Record a broker that was declared dead."""
         self._happened(What.DEAD, broker)
@@ -136,7 +143,7 @@ class Members:
             self._untold[what] += 1
         else:
             line = _WORDS[what] % (broker.name, broker.cluster or "no cluster", broker.address)
-            self._tell(line, what in (What.SUSPECTED, What.DEAD))
+            self._tell(line, what in (What.SUSPECTED, What.DETOUR, What.DEAD))
 
     def _keep(self, event: Event) -> None:
         self._known.pop(event.broker.name, None)

@@ -35,8 +35,8 @@ class Peers:
         replicas: Replicas,
         wills: Wills,
         leaving: Leaving,
-        detours: Detours,
     ) -> None:
+        """The creator sets `detours`."""
         self._port = port
         self._driver = driver
         self._graph = graph
@@ -48,7 +48,7 @@ class Peers:
         self._replicas = replicas
         self._wills = wills
         self._leaving = leaving
-        self._detours = detours
+        self.detours: Detours
         self.alarm = Alarm(port, graph.linked_brokers, delivery.catch_up)
 
     @property
@@ -72,34 +72,48 @@ class Peers:
         self._rejoin.ring_probe.know(broker)
         self._rejoin.told_of(broker)
 
+    def session_started(self, sender: BrokerRef) -> None:
+        """Handle a new link session from a broker."""
+        self.detours.session_started(sender)
+        self._delivery.session_started(sender)
+        self.alarm.greet(sender)
+
+    def path_started(self, sender: BrokerRef) -> None:
+        """Handle a new path from a broker: a session with new link ids for all lanes."""
+        self._delivery.multicast.forwarder.express_started(sender)
+        self._delivery.session_started(sender)
+        self.alarm.greet(sender)
+
     def link_down(self, peer: BrokerRef) -> None:
         """Handle a link to a broker that broke or could not be made."""
-        if self._detours.link_down(peer):
+        if self.detours.link_down(peer):
             return
         first = self._port.reachable(peer)
         self._port.detector.broke(peer)
-        self.under_way_lost(peer, first)  # and not whenever it cannot be made again
-        self._leaving.link_down(peer)
-        self._detours.seek(peer)
-
-    def under_way_lost(self, peer: BrokerRef, made_up: bool) -> None:
-        """Count frames to a broker as lost that may be under way, `made_up` ones as well."""
         self._delivery.link_down(peer)
-        if made_up:
+        if first:  # and not whenever it cannot be made again
             self._delivery.catch_up.sending.link_broke(peer)
+        self._wills.link_down(peer)
+        self._leaving.link_down(peer)
+        self.detours.seek(peer)
+
+    def path_changed(self, peer: BrokerRef) -> None:
+        """Count frames to a broker as lost that may be under way: it is reached in another way."""
+        self._delivery.link_down(peer)
+        self._delivery.catch_up.sending.link_broke(peer)
         self._wills.link_down(peer)
 
     def watch(self) -> None:
         """Check the brokers that this one depends on, once in a heartbeat."""
         needed = self._graph.neighbours() | self._delivery.awaited() | self._wills.watched()
         needed |= self._sessions.migrations.awaited() | self._replicas.watched()
-        self._port.watch(needed | self._detours.relays())
-        self._detours.watch(self._port.detector.silent())
+        self._port.watch(needed | self.detours.relays())
+        self.detours.watch(self._port.detector.silent())
 
     def probe(self) -> None:
         """Look for a broker that was declared dead: it may be alive beyond a cut."""
         for broker in self._port.detector.probe():
-            self._detours.seek(broker)
+            self.detours.seek(broker)
 
     def back(self, was: BrokerRef, broker: BrokerRef) -> None:
         """Handle a broker that was declared dead as `was` and is heard again, perhaps in another incarnation."""
@@ -111,7 +125,7 @@ class Peers:
     def died(self, broker: BrokerRef) -> None:
         """Handle a broker that was declared dead."""
         self._driver.given_up(broker)
-        self._detours.forget(broker)
+        self.detours.forget(broker)
         neighbour = broker.name in self._graph.neighbours()
         if self._port.detector.is_hearsay(broker):
             self._disbelieve(broker)
@@ -130,7 +144,7 @@ class Peers:
 
     def _on_leave(self, sender: BrokerRef, frame: Leave) -> None:
         self._port.detector.left(sender)
-        self._detours.forget(sender)
+        self.detours.forget(sender)
         self._delivery.catch_up.left(sender, frame.owed)
         self._forget(sender)
         self._wills.left(sender)

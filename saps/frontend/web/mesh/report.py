@@ -133,7 +133,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     """Time in seconds since 1970."""
     what: str
-    """``joined``, ``suspected`` (its link broke), ``dead``, ``left`` or ``back``."""
+    """``joined``, ``suspected`` (its link broke), ``detour`` (it is reached through another broker), ``dead``, ``left``
+    or ``back``."""
     broker: str
     cluster: str
     incarnation: int
