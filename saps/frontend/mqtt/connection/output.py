@@ -19,6 +19,9 @@ class Port(Protocol):
     def flush(self) -> None:
         """Write the connection's `out`, and close the transport if the connection is `closing`."""
 
+    def taken(self) -> int:
+        """Return a number that changes when the client takes output."""
+
 
 class Owner(Protocol):
     """The connection, as its parts use it (`saps.frontend.mqtt.connection.connection`)."""
@@ -57,6 +60,9 @@ class Nowhere:
 
     def flush(self) -> None:
         pass
+
+    def taken(self) -> int:
+        return 0
 
     def receive(self, data: bytes) -> None:
         pass
