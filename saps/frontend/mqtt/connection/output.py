@@ -36,6 +36,9 @@ class Owner(Protocol):
     def close(self, reason: Reason, text: str = "") -> None:
         """Close the connection for `reason`. `text` goes to the log."""
 
+    def close_as_faulty(self) -> None:
+        """Close the connection after an internal error. Call this in the `except` clause."""
+
 
 class Tap(Protocol):
     """Follows one client's packets (`saps.operations.following`)."""
@@ -68,6 +71,9 @@ class Nowhere:
         pass
 
     def close(self, reason: Reason, text: str = "") -> None:
+        pass
+
+    def close_as_faulty(self) -> None:
         pass
 
 
@@ -193,7 +199,10 @@ class Turn:
         held = self.held
         for output in self.dirty:
             if held is None or not held.holds(output):
-                output.port.flush()
+                try:
+                    output.port.flush()
+                except Exception:  # a fault of the broker must not take down the other clients
+                    output.owner.close_as_faulty()
         self.dirty.clear()
         if held is not None:
             held.end_turn()
