@@ -150,7 +150,7 @@ class RetainedMessages:
         """Return whether a message has expired, or the mesh may have reported no change of it. `begun`: the moment
         since which a filter that matches its topic has had subscribers, if one is known."""
         batch = retained.batch
-        if batch.deadline is not None and batch.deadline <= now:
+        if batch.expired(now):
             return True
         if self.complete or retained.known == COMING or (begun is not None and begun < retained.known):
             return False
