@@ -40,6 +40,9 @@ class End:
 
     def resume_reading(self) -> None: ...
 
+    def taken(self) -> int:
+        return 0
+
     def flush(self) -> None:
         """Write what waits."""
         if self.connection.output.out:

@@ -107,7 +107,7 @@ class Inbox(SubscriberAgent):
         now = self.hub.clock()
         while self._queue:
             found = self._queue.popleft()
-            if found[0].deadline is None or found[0].deadline > now:
+            if not found[0].expired(now):
                 return found
             self._lose(found[0])
         for single in self._backlog:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -25,7 +25,10 @@ from saps.overlay.ring.keys import BrokerRef, sharers
 RESEND = 0.2
 """Interval between two checks whether a broker is reachable again after its link broke, in seconds."""
 REMEMBERED = 16_384
-"""Most recent deliveries remembered, so that a repeated `GroupDelivery` is not delivered twice."""
+"""Most recent deliveries remembered after they are settled or refused, so that a repeated `GroupDelivery` is not
+delivered twice."""
+GROUPS = 4096
+"""Most groups whose deliveries are counted; the one that was handed a message longest ago is counted anew."""
 ATTEMPTS = 3
 """Attempts of the range call that searches for members of a group, for a message of QoS 0."""
 
@@ -79,9 +82,11 @@ class Sharing:
         """Number of messages that wait for a search for members."""
         self._handing: dict[int, _Handing] = {}
         self._counts: dict[str, Counter[str]] = {}
-        """Messages handed to each broker, by group."""
-        self._taken: OrderedDict[tuple[BrokerRef, int], tuple[bool, bool]] = OrderedDict()
-        """The last messages handed to this broker, by sender and serial: whether each is taken, and settled."""
+        """Messages handed to each broker, by group; the group of the last message is last."""
+        self._open: set[tuple[BrokerRef, int]] = set()
+        """The messages that members here have taken and not settled yet, by sender and serial."""
+        self._closed: dict[tuple[BrokerRef, int], bool] = {}
+        """The last messages handed to this broker that are settled (True) or were refused (False)."""
 
     def hand(
         self,
@@ -129,7 +134,9 @@ class Sharing:
     def _in_turn(self, topic_filter: str, brokers: Iterable[BrokerRef]) -> list[BrokerRef]:
         """Return the brokers that are not lost, in the order to ask: those of this cluster first, then by the number of
         messages that they were handed."""
-        counts = self._counts.setdefault(topic_filter, Counter())
+        counts = self._counts[topic_filter] = self._counts.pop(topic_filter, Counter())
+        if len(self._counts) > GROUPS:
+            del self._counts[next(iter(self._counts))]
         present = [broker for broker in brokers if not self._port.lost(broker)]
         least = min((counts[broker.name] for broker in present if broker.name in counts), default=0)
         for broker in present:  # a new or returned broker starts level with the others, so it is not flooded
@@ -155,7 +162,8 @@ class Sharing:
         serial = self._serial
         handing.to = broker
         self._handing[serial] = handing
-        self._counts.setdefault(handing.topic_filter, Counter())[broker.name] += 1
+        if (counts := self._counts.get(handing.topic_filter)) is not None:
+            counts[broker.name] += 1
         self._send(serial, handing, broker)
 
     def _send(self, serial: int, handing: _Handing, broker: BrokerRef) -> None:
@@ -189,20 +197,35 @@ class Sharing:
 
     def _on_group_delivery(self, sender: BrokerRef, frame: GroupDelivery) -> None:
         name = sender, frame.serial
-        known = self._taken.get(name)
-        if known is None:
-            self._taken[name] = False, False
-            if len(self._taken) > REMEMBERED:
-                self._taken.popitem(last=False)
+        if name in self._open:
+            self._port.send(sender, Handed(frame.serial, True))
+            return
+        if (known := self._closed.get(name)) is not None:
+            self._answer(name, known)
+            return
 
-            def settled() -> None:
-                self._taken[name] = True, True
-                self._port.send(sender, Settled(frame.serial))
+        def settled() -> None:
+            if name in self._open:
+                self._close(name, True)
 
-            message = Message(frame.topic, frame.payload, frame.qos, False, frame.properties)
-            taken = self._members.take(frame.topic_filter, message, frame.forced, settled)
-            known = self._taken[name] = taken, self._taken.get(name, (False, False))[1]
-        self._port.send(sender, Settled(frame.serial) if known[1] else Handed(frame.serial, known[0]))
+        self._open.add(name)
+        message = Message(frame.topic, frame.payload, frame.qos, False, frame.properties)
+        if not self._members.take(frame.topic_filter, message, frame.forced, settled):
+            self._close(name, False)
+        elif name in self._open:
+            self._port.send(sender, Handed(frame.serial, True))
+
+    def _close(self, name: tuple[BrokerRef, int], taken: bool) -> None:
+        """Note that a message handed to this broker is settled, or refused, and tell the sender."""
+        self._open.discard(name)
+        self._closed[name] = taken
+        if len(self._closed) > REMEMBERED:
+            del self._closed[next(iter(self._closed))]
+        self._answer(name, taken)
+
+    def _answer(self, name: tuple[BrokerRef, int], taken: bool) -> None:
+        sender, serial = name
+        self._port.send(sender, Settled(serial) if taken else Handed(serial, False))
 
     def _on_handed(self, sender: BrokerRef, frame: Handed) -> None:
         handing = self._handing.get(frame.serial)
@@ -245,6 +268,8 @@ class Sharing:
     def forget(self, broker: BrokerRef) -> None:
         """Forget a broker that has died or left. Messages that it has not settled go to others; those of QoS 2 that it
         has taken count as settled."""
+        for counts in self._counts.values():
+            counts.pop(broker.name, None)
         for serial, handing in list(self._handing.items()):
             if handing.to != broker:
                 continue

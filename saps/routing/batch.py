@@ -265,6 +265,10 @@ class Batch:
         """When a batch of one expires, in seconds on the hub's clock; None: never."""
         return None if self.deadlines is None else self.deadlines[0]
 
+    def expired(self, now: float) -> bool:
+        """Return whether a batch of one has expired at `now`, in seconds on the hub's clock."""
+        return self.deadlines is not None and (deadline := self.deadlines[0]) is not None and deadline <= now
+
     @property
     def message(self) -> Message:
         """The message of a batch of one."""

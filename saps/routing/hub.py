@@ -40,7 +40,7 @@ class Hub:
         self.index = SubscriptionIndex()
         self.routes = Routes(self.index)
         self.groups = Groups(self.index, self.routes, self._time)
-        self.retained = RetainedMessages(self._time, self.index.subscribed)
+        self.retained = RetainedMessages(self._time, self.index)
         self.agents: dict[str, PublisherAgent | SubscriberAgent] = {}
         """The live user agents by name."""
         self.published = 0
@@ -66,6 +66,7 @@ class Hub:
     @mesh.setter
     def mesh(self, mesh: Mesh) -> None:
         self._mesh = self.routes.mesh = self.groups.mesh = mesh
+        self.retained.complete = isinstance(mesh, Alone)
         self.routes.clear()
 
     @property
@@ -91,7 +92,7 @@ class Hub:
         """Subscribe an agent. `done` runs when it can miss no message published later anywhere in the mesh, and has got
         the retained messages, if it wants them and `retained` is set."""
         self.routes.count_members(subscription.filter, before=True)
-        self.index.add(agent, subscription)
+        self.index.add(agent, subscription, self.retained.moment)
         self.routes.count_members(subscription.filter)
         self.routes.forget(subscription.filter)
         if is_own(subscription.filter):
@@ -111,8 +112,6 @@ class Hub:
         self.retained.end(agent, topic_filter)
         if last and not is_own(topic_filter):
             self._mesh.unsubscribe(topic_filter)
-            if not isinstance(self._mesh, Alone):
-                self.retained.drop(topic_filter)
 
     def forget_agent_routes(self, agent: SubscriberAgent) -> None:
         """Forget the routes to an agent. Must be called when its rights have changed."""
@@ -209,7 +208,7 @@ class Hub:
             _count_published(self.statistics, batch, routes, sender)
         if batch.retain:
             for single in batch.singles:
-                self.retained.published(single)
+                self.retained.published(single, here=True)
         matched = self._deliver_local(batch, routes, sender)
         if any([route.groups for route in routes]):
             matched = [count + len(route.groups) for count, route in zip(matched, routes, strict=True)]
@@ -323,7 +322,7 @@ class Hub:
 
     def kept(self, message: Message) -> None:
         """Drop a retained message published here, which the mesh holds now, unless its topic is subscribed here."""
-        self.retained.drop(message.topic)
+        self.retained.kept(message)
 
     def _recall(self, topic_filter: str, done: Callable[[], None]) -> None:
         """Fetch the retained messages for a new filter from the mesh."""

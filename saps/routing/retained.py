@@ -14,8 +14,6 @@ class RetainedStore(Generic[V]):
     def __init__(self, capacity: int = 100_000) -> None:
         """`capacity`: topics with a value; each costs the value and about 1 KiB."""
         self.capacity = capacity
-        self.refused = 0
-        """Values refused because the store was full."""
         self._root: _Node[V] = _Node()
         self._size = 0
 
@@ -26,7 +24,6 @@ class RetainedStore(Generic[V]):
         """Set the value of a topic. Returns False if the store is full and the topic new."""
         levels = topic.split("/")
         if self._size >= self.capacity and self.get(topic) is None:
-            self.refused += 1
             return False
         node = self._root
         for level in levels:

@@ -88,10 +88,12 @@ class Target:
 class Subscribers(dict["Subscriber", Subscription]):
     """The subscriptions with one filter, by agent."""
 
-    __slots__ = ("_listed", "_targets")
+    __slots__ = ("_listed", "_targets", "since")
 
-    def __init__(self) -> None:
+    def __init__(self, since: int) -> None:
         super().__init__()
+        self.since = since
+        """The moment of the first subscription since there was none (`saps.routing.retained_messages`)."""
         self._targets: tuple[Target, ...] | None = None
         self._listed: list[tuple[Subscriber, Subscription]] | None = None
 
@@ -123,7 +125,7 @@ class Group:
         self.name = name
         """The filter with its group, ``$share/group/filter``."""
         self.topic_filter = topic_filter
-        self.members = Subscribers()
+        self.members = Subscribers(0)
         self._turn = 0
 
     def pick(self, topic: str, away: bool = False) -> Target | None:
@@ -169,12 +171,12 @@ class SubscriptionIndex:
         """The filters with at least one subscriber."""
         return self._filters.keys()
 
-    def add(self, agent: Subscriber, subscription: Subscription) -> None:
-        """Add a subscription. It replaces the agent's earlier one with the same filter."""
+    def add(self, agent: Subscriber, subscription: Subscription, moment: int = 0) -> None:
+        """Add a subscription at a moment. It replaces the agent's earlier one with the same filter."""
         topic_filter = subscription.filter
         subscribers = self._filters.get(topic_filter)
         if subscribers is None:
-            subscribers = self._filters[topic_filter] = Subscribers()
+            subscribers = self._filters[topic_filter] = Subscribers(moment)
             if (parts := shared(topic_filter)) is not None:
                 self._add_group(Group(topic_filter, parts.topic_filter), subscribers)
             elif is_wildcard(topic_filter):
@@ -229,9 +231,17 @@ class SubscriptionIndex:
             if not node.value:
                 self._shared.prune(levels)
 
-    def subscribed(self, topic: str) -> bool:
-        """Return whether a topic has a subscriber."""
-        return topic in self._filters or self._root.matches(topic)
+    def since(self, topic_filter: str) -> int | None:
+        """Return the moment since which a filter has had subscribers, or None if it has none."""
+        subscribers = self._filters.get(topic_filter)
+        return None if subscribers is None else subscribers.since
+
+    def subscribed(self, topic: str, moment: int) -> bool:
+        """Return whether a filter that matches a topic has had subscribers since before a moment."""
+        exact = self._filters.get(topic)
+        if exact is not None and exact.since < moment:
+            return True
+        return any([subscribers.since < moment for subscribers in self._root.match(topic)])
 
     def targets(self, topic: str) -> tuple[Target, ...]:
         """Return the subscribers of a topic, each once. Topics that match the same filters share one tuple."""
@@ -328,22 +338,3 @@ class FilterNode:
             if (rest := node.children.get("#")) is not None and rest.value is not None:
                 found.append(rest.value)
         return found
-
-    def matches(self, topic: str) -> bool:
-        """Return whether a filter matches a topic: the first one that is found ends the search."""
-        levels, hidden = topic.split("/"), topic.startswith("$")
-        nodes = [(self, 0)]
-        while nodes:
-            node, depth = nodes.pop()
-            children, wild = node.children, depth > 0 or not hidden
-            if wild and (rest := children.get("#")) is not None and rest.value is not None:
-                return True
-            if depth == len(levels):
-                if node.value is not None:
-                    return True
-                continue
-            if wild and (any_level := children.get("+")) is not None:
-                nodes.append((any_level, depth + 1))
-            if (child := children.get(levels[depth])) is not None:
-                nodes.append((child, depth + 1))
-        return False

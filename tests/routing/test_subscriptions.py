@@ -36,7 +36,7 @@ def test_index_agrees_with_the_definition_of_matching(ops: list[tuple[bool, int,
     expected = {number for number, topic_filter in model if matches(topic_filter, topic)}
     found = index.targets(topic)
     assert len(found) == len(expected)
-    assert index.subscribed(topic) is bool(expected)
+    assert index.subscribed(topic, 1) is bool(expected)
     assert {target.agent for target in found} == {everyone[number] for number in expected}
     assert set(index.filters) == {f for _, f in model}
 

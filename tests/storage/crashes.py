@@ -101,6 +101,9 @@ class Wire:
 
     def resume_reading(self) -> None: ...
 
+    def taken(self) -> int:
+        return 0
+
     # ---- steps
 
     def rise(self) -> None:

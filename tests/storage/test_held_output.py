@@ -51,6 +51,9 @@ class End:
 
     def resume_reading(self) -> None: ...
 
+    def taken(self) -> int:
+        return 0
+
     def flush(self) -> None:
         if self.connection.output.out:
             self.writes.append(self.connection.output.take())

@@ -144,6 +144,9 @@ class Client:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def taken(self) -> int:
+        return len(self.raw)
+
     def write(self, data: bytes) -> None:
         self.raw += data
         self.packets += self._reader.feed(data)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from saps.frontend.mqtt.codec.encode import encode
-from saps.frontend.mqtt.codec.packets import V5, V311, Ack, Pingreq, Pingresp, Publish
+from saps.frontend.mqtt.codec.packets import V5, V311, Ack, Pingreq, Pingresp, Publish, Will
 from saps.frontend.mqtt.codec.properties import Property
 from saps.frontend.mqtt.limits import Limits
 from saps.messages import Message
@@ -169,6 +169,24 @@ def test_a_client_that_does_not_read_its_answers_is_not_read() -> None:
     assert not client.reading
     drain(bench, client)
     assert client.reading
+
+
+def test_a_client_that_is_not_read_lives_as_long_as_it_takes_output() -> None:
+    """[MQTT-3.1.2-22] Its output is full: a client that has gone stayed for ever."""
+    bench = Bench()
+    client = bench.client("c", keep_alive=10, will=Will("will", b"gone"))
+    watcher = bench.client("w")
+    watcher.subscribe("will")
+    client.connection.pause_writing()
+    client.send(Pingreq())
+    assert not client.reading
+    for _ in range(8):
+        bench.advance(14)
+        client.raw += b"\0"
+        assert not client.closed, "it takes a byte now and then"
+    bench.advance(30)
+    assert client.closed
+    assert watcher.payloads() == [b"gone"]
 
 
 def test_a_publisher_that_is_not_read_does_not_time_out() -> None:

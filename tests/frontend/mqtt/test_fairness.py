@@ -26,6 +26,8 @@ from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.connection import Connection
 from saps.frontend.mqtt.limits import Limits
 from saps.frontend.mqtt.session.session import Session
+from saps.messages import Message
+from saps.routing.batch import Batch
 from saps.routing.token_bucket import Buckets, TokenBucket
 from tests.frontend.mqtt.bench import Bench, Client
 
@@ -230,3 +232,21 @@ def test_clients_that_come_and_go_leave_no_objects_behind() -> None:
     assert (live(Connection), live(Session)) == before
     assert not bench.hub.index
     assert not bench.frontend.sessions._idle
+
+
+def test_a_fault_while_output_is_written_ends_that_client_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output after it was never written any more."""
+    bench = Bench()
+    faulty, other = bench.client("f"), bench.client("o")
+    for client in (faulty, other):
+        client.subscribe("a")
+
+    def fault() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(faulty, "flush", fault)
+    bench.hub.publish(Batch.of(Message("a", b"x")))
+    bench.flush()
+    assert other.payloads() == [b"x"]
+    assert faulty.connection.closing
+    assert not bench.frontend.turn.dirty

@@ -21,6 +21,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from saps.frontend.mqtt.driver.access_files import edit_users
+from saps.frontend.web.clients.clients import USERS
 from saps.frontend.web.clients.messages import Content, message_of, publish_of
 from saps.frontend.web.http.credentials import credentials
 from saps.frontend.web.http.problems import ProblemError
@@ -337,6 +338,14 @@ async def guarded(start: Start, folder: Path, **settings: Any) -> Site:
     edit_users(folder / "passwords", "ann", b"secret")
     (folder / "acl.toml").write_text(ACL)
     return await start(auth__passwords=folder / "passwords", auth__acl=folder / "acl.toml", **settings)
+
+
+async def test_a_connection_has_few_clients_however_many_users_it_names(start: Start) -> None:
+    """Each user of one connection was a client until the connection ended: one peer took the connections of all."""
+    site = await start()
+    for number in [*range(20), 19, 0]:
+        assert (await site.publish("a", b"x", qos=1, auth=(f"u{number}", "")))[0] == 200
+        assert len(site.broker.server.frontend.connections) <= USERS
 
 
 async def test_the_users_and_rules_of_mqtt_hold(start: Start, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ def test_messages_for_groups_that_are_remembered(mesh: Besieged, monkeypatch: py
     b0 = mesh.brokers["b0"]
     for serial in range(30):
         assert mesh.attack(b0, GroupDelivery(serial, "$share/g/a", "a", b"", 1, False))
-    assert len(b0.node.delivery.sharing._taken) == 10
+    assert len(b0.node.delivery.sharing._closed) == 10
+    assert not b0.node.delivery.sharing._open
 
 
 def test_calls_of_agents_that_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

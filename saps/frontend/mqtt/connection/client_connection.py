@@ -42,6 +42,10 @@ class ClientConnection(ABC):
     def close(self, reason: Reason, text: str = "") -> None:
         """Close the connection for `reason`. A client of MQTT 5.0 gets the reason; `text` goes to the log."""
 
+    @abstractmethod
+    def close_as_faulty(self) -> None:
+        """Close the connection after an internal error. Call this in the `except` clause."""
+
     @property
     @abstractmethod
     def unfinished(self) -> int:

@@ -160,7 +160,6 @@ class Connection(ClientConnection):
         self.end(with_will=reason is not Reason.SERVER_SHUTTING_DOWN)
 
     def close_as_faulty(self) -> None:
-        """Close the connection after an internal error. Call this in the `except` clause."""
         logger.exception("MQTT client at %s closed after an internal error", self.peer)
         self.close(Reason.IMPLEMENTATION_SPECIFIC_ERROR)
 

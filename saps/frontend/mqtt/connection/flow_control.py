@@ -210,6 +210,11 @@ class FlowControl:
         """Return whether congested links stop reading the client: it publishes, and not only to priority topics."""
         return publisher.published > 0 and (self.ordinary or publisher.hub.priorities is None)
 
+    @property
+    def full(self) -> bool:
+        """Whether the client is not read, and its output is full."""
+        return not self.reading and not self._outbound.writable
+
     def after_input(self) -> None:
         """Decide after input whether the client is read on.
 

@@ -1,7 +1,7 @@
 """Limits how long a client may stay.
 
-The client must send CONNECT in time, and then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10). It may stay
-until its login ends.
+The client must send CONNECT in time, and then packets within its keep-alive interval (MQTT 5.0, 3.1.2.10). A client
+that is not read, as its output is full, must take some of the output instead. The client may stay until its login ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from saps.frontend.mqtt.timers import Timer
 class KeepAlive:
     """Closes one connection when its client is silent for too long, or its login ends."""
 
-    __slots__ = ("_common", "_end", "_flow", "_timer", "interval")
+    __slots__ = ("_common", "_end", "_flow", "_taken", "_timer", "interval")
 
     def __init__(self, common: Common, flow: FlowControl) -> None:
         self._common = common
@@ -26,6 +26,8 @@ class KeepAlive:
         """Seconds without a packet after which the client is lost; 0: never."""
         self._timer: Timer | None = common.timers.at(flow.heard + common.limits.connect_timeout, self._late)
         self._end: Timer | None = None
+        self._taken: int | None = None
+        """What the client had taken at the last check (`Port.taken`), if its output was full then."""
 
     def begin(self, left: float) -> None:
         """Begin to watch the interval and the end of the login, `left` seconds from now."""
@@ -52,7 +54,11 @@ class KeepAlive:
         self._close(Reason.NOT_AUTHORIZED, "its login has ended")
 
     def _check(self, now: float) -> None:
-        due = (self._flow.heard if self._flow.reading else now) + self.interval
+        flow = self._flow
+        taken = flow.output.port.taken() if flow.full else None
+        waits = flow.reading or (taken is not None and taken == self._taken)
+        self._taken = taken
+        due = (flow.heard if waits else now) + self.interval
         if due <= now:
             self._close(Reason.KEEP_ALIVE_TIMEOUT, "keep-alive timeout")
         else:

@@ -19,6 +19,9 @@ class Port(Protocol):
     def flush(self) -> None:
         """Write the connection's `out`, and close the transport if the connection is `closing`."""
 
+    def taken(self) -> int:
+        """Return a number that changes when the client takes output."""
+
 
 class Owner(Protocol):
     """The connection, as its parts use it (`saps.frontend.mqtt.connection.connection`)."""
@@ -32,6 +35,9 @@ class Owner(Protocol):
 
     def close(self, reason: Reason, text: str = "") -> None:
         """Close the connection for `reason`. `text` goes to the log."""
+
+    def close_as_faulty(self) -> None:
+        """Close the connection after an internal error. Call this in the `except` clause."""
 
 
 class Tap(Protocol):
@@ -58,10 +64,16 @@ class Nowhere:
     def flush(self) -> None:
         pass
 
+    def taken(self) -> int:
+        return 0
+
     def receive(self, data: bytes) -> None:
         pass
 
     def close(self, reason: Reason, text: str = "") -> None:
+        pass
+
+    def close_as_faulty(self) -> None:
         pass
 
 
@@ -187,7 +199,10 @@ class Turn:
         held = self.held
         for output in self.dirty:
             if held is None or not held.holds(output):
-                output.port.flush()
+                try:
+                    output.port.flush()
+                except Exception:  # a fault of the broker must not take down the other clients
+                    output.owner.close_as_faulty()
         self.dirty.clear()
         if held is not None:
             held.end_turn()

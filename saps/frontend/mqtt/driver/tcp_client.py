@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from saps.frontend.mqtt.access.proxy_header import Proxied
 from saps.frontend.mqtt.connection.connection import Connection
-from saps.frontend.mqtt.driver.traffic import Bytes, bytes_of
+from saps.frontend.mqtt.driver.traffic import Bytes, bytes_of, taken
 
 if TYPE_CHECKING:
     from saps.frontend.mqtt.driver.server import MqttServer
@@ -76,6 +76,9 @@ class TcpClient:
     def resume_reading(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def taken(self) -> int:
+        return taken(self.transport)
 
     def flush(self) -> None:
         """Write the connection's output at once, and close the transport if the connection is closing."""

@@ -34,3 +34,13 @@ def bytes_of(transport: asyncio.BaseTransport | None) -> Bytes:
     except (OSError, ValueError, struct.error):  # not TCP, closed (uvloop: ValueError), or an older kernel
         return NONE
     return Bytes(received, sent)
+
+
+def taken(transport: asyncio.Transport | None) -> int:
+    """Return a number that changes when the peer of a connection takes output (`Port.taken`).
+
+    It is the number of bytes sent, or, if the kernel does not count them, one that depends on those that still wait.
+    """
+    if transport is None:
+        return 0
+    return bytes_of(transport).sent or -transport.get_write_buffer_size()

@@ -292,7 +292,7 @@ class DurableSession(Session):
             if copy.packet_id:
                 inflight.load(copy.packet_id, (single, form), entry)
                 self.window.next_id = following(copy.packet_id)
-            elif single.deadline is not None and single.deadline <= now:
+            elif single.expired(now):
                 self.dropped += 1
                 self._copies.remove(entry)
             else:

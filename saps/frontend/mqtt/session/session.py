@@ -220,7 +220,7 @@ class Session(SubscriberAgent):
         now = self.hub.clock()
         while queue.copies and outbound.writable and len(self.window.inflight) < outbound.send_maximum:
             single, form = queue.copies[0]
-            if single.deadline is not None and single.deadline <= now:
+            if single.expired(now):
                 queue.popleft()
                 self._lose(single, "it expired while it waited")
             elif len(self._fitting(outbound, single, form)):

@@ -33,7 +33,7 @@ from saps.frontend.mqtt.codec.properties import Property, PropertyMap
 from saps.frontend.mqtt.codec.reasons import Reason
 from saps.frontend.mqtt.connection.publish_handler import TELL, TELL_BROKERS
 from saps.frontend.mqtt.driver.server import MqttServer
-from saps.frontend.mqtt.driver.traffic import Bytes
+from saps.frontend.mqtt.driver.traffic import Bytes, taken
 from saps.frontend.web.http.credentials import ANONYMOUS, Credentials
 from saps.frontend.web.http.problems import ProblemError, refused
 from saps.topics import subscription_fault
@@ -288,6 +288,9 @@ class WebClient:
     def resume_reading(self) -> None:
         """Let `publish` continue."""
         self._may_publish.set()
+
+    def taken(self) -> int:
+        return taken(self.transport)
 
     def _read(self, data: bytes) -> None:
         """Handle bytes from the connection machine for this client."""

@@ -15,7 +15,7 @@ from aiohttp.client_exceptions import ClientConnectionResetError
 from aiohttp.http import WSCloseCode, WSMsgType
 
 from saps.frontend.mqtt.driver.server import MqttServer
-from saps.frontend.mqtt.driver.traffic import Bytes
+from saps.frontend.mqtt.driver.traffic import Bytes, taken
 from saps.frontend.web.http.origins import Origins
 
 logger = logging.getLogger(__name__)
@@ -116,6 +116,9 @@ class _Client:
 
     def resume_reading(self) -> None:
         self._reading.set()
+
+    def taken(self) -> int:
+        return taken(self.transport)
 
     def write(self, data: bytes) -> None:
         """Queue output for the WebSocket; pause the machine above `Limits.write_high_water` bytes."""
