@@ -64,6 +64,16 @@ BROKER_BITS = 0xFFFF
 """The bits of a stamp that are the same in all stamps of one broker."""
 
 
+def size_of(message: Message) -> int:
+    """Return about the number of bytes of the message in a frame."""
+    size, properties = 64 + len(message.topic) + len(message.payload), message.properties
+    if properties is not None:
+        size += sum(len(name) + len(value) for name, value in properties.user)
+        size += len(properties.content_type or "") + len(properties.response_topic or "")
+        size += len(properties.correlation_data or b"")
+    return size
+
+
 def stamp_of(message: Message) -> int:
     """Return the message's stamp, or 0 without one."""
     return stamp_in(message.properties)

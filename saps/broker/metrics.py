@@ -53,6 +53,8 @@ def _clients(broker: Parts) -> Iterator[Sample]:
     yield Sample("messages_queued", "Messages that wait for clients.", found.queued)
     yield Sample("queued_bytes", "Bytes kept for slow clients.", frontend.queued.used)
     yield Sample("retained_messages", "Retained messages known here.", len(hub.retained))
+    refused = hub.retained.refused + broker.mesh.node.retained.store.refused
+    yield _total("retained_refused", "Retained messages not kept for lack of room.", refused)
     yield Sample("agents", "User agents: publishers and subscribers.", len(hub.agents))
     latency = Histogram(LATENCY_BOUNDS, hub.statistics.latency, hub.statistics.waited) if hub.statistics else NO_LATENCY
     text = "Seconds until all members had confirmed a publication of QoS 1 or 2 from a client here."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,13 +16,21 @@ from saps.frontend.web.mesh.status import STATUS, StatusAgent
 from saps.identity.plain import say_plain
 from saps.messages import Message
 from saps.overlay.node import OverlayNode
+from saps.overlay.retained.store import TOPICS
 from saps.policy.files_io import PolicyFiles
 from saps.policy.model import Policy
 from saps.routing.batch import Batch
+from saps.routing.hub import Hub
 from saps.routing.priority import Priorities
 from saps.routing.reserved import COUNTS
+from saps.routing.retained import CAPACITY
 from saps.storage.driver.mesh import restore_retained
 from saps.storage.driver.store import Store
+
+logger = logging.getLogger(__name__)
+
+LOOK = 60.0
+"""Interval between two checks whether retained messages were left out, in seconds."""
 
 if TYPE_CHECKING:
     from saps.agents.live_io import LiveOfm
@@ -86,6 +95,7 @@ class Options:
             self.upstream.start()
         if self.ofm is not None:
             broker.mesh.act(self.ofm.agent.start)
+        watch_retained(broker.hub, node)
         status = StatusAgent(broker.settings.name, broker.watch, monotonic, lambda: broker.hub.statistics)
         broker.agents.host(STATUS, status)
         if self.statistics is not None:
@@ -117,6 +127,24 @@ class Options:
         """Run all `ends`."""
         for end in self.ends:
             end()
+
+
+def watch_retained(hub: Hub, node: OverlayNode) -> None:
+    """Log, once in `LOOK` seconds at most, that retained messages were not kept."""
+    told = 0
+
+    def look() -> None:
+        nonlocal told
+        here, mesh = hub.retained.refused, node.retained.store.refused
+        if here + mesh > told:
+            told = here + mesh
+            logger.warning(
+                "too many retained messages: %d left out so far of those for new subscribers here, of at most %d; "
+                "%d of those kept here for the mesh, of at most %d in each partition",
+                here, CAPACITY, mesh, TOPICS,
+            )  # fmt: skip
+
+    node.port.timers.every(LOOK, look)
 
 
 def _tracing(settings: BrokerSettings) -> LiveTracing | None:

@@ -181,7 +181,7 @@ class OverlayNode:
         yield heartbeat, self.peers.watch
         yield heartbeat, self.sessions.doubts.look
         yield detector.settings.probe, self.peers.probe
-        yield CLOSE_IDLE_EVERY, self.rendezvous.publishers.close_idle
+        yield CLOSE_IDLE_EVERY, self.rendezvous.close_idle
         yield SWEEP, self.delivery.inbox.sweep
         yield CENSUS, self.retained.store.check
         yield LOOK, self.wills.look

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from saps.overlay.port import Port
 
@@ -10,6 +11,8 @@ SLICE = 64
 """Steps in one slice: less than 5 ms with the steps of this package. More steps delay other work."""
 PAUSE = 0.001
 """Seconds between the starts of two slices. The throughput is at most `SLICE` / `PAUSE` steps a second."""
+
+T = TypeVar("T")
 
 
 class Slices:
@@ -44,3 +47,23 @@ class Slices:
         self._left -= done
         if done:
             self.wake()
+
+
+class Backlog(Generic[T]):
+    """Items that wait for a step, each for one, which are taken in slices, the last first. They must be hashable."""
+
+    def __init__(self, port: Port, step: Callable[[T], None]) -> None:
+        self._step = step
+        self._waiting: dict[T, None] = {}
+        self._slices = Slices(port, self._work)
+
+    def add(self, items: Iterable[T]) -> None:
+        """Have the step run for these items, soon; once for an item that waits already."""
+        self._waiting.update(dict.fromkeys(items))
+        self._slices.wake()
+
+    def _work(self, most: int) -> int:
+        count = min(most, len(self._waiting))
+        for _ in range(count):
+            self._step(self._waiting.popitem()[0])
+        return count

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from saps.mesh import Local
-from saps.messages import Message
+from saps.messages import Message, size_of
 from saps.overlay.frames.base import ProtocolError
 from saps.overlay.frames.calls import Absent, Here
 from saps.overlay.frames.sessions import Guard, Mourned, Unguard, Will
 from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
-from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
+from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef, broker_key
 
 MOST = 1 << 18
 """Most wills accepted from one broker: more than it may have sessions."""
@@ -32,6 +32,10 @@ RESEND = 0.2
 """Interval between two checks whether a guardian is reachable again after its link broke, in seconds."""
 LOOK = 5.0
 """Interval between two checks whether there are enough guardians, in seconds."""
+FORMER = 64
+"""Most former guardians that are remembered."""
+PART = 1 << 20
+"""Bytes at which a frame of wills is full. All wills of a broker at once could be more than a link may queue."""
 
 
 class _Ward:
@@ -68,6 +72,10 @@ class Wills:
         self._serial = 0
         self._own: dict[str, Will] = {}
         self._guardians: list[BrokerRef] = []
+        self._former: dict[BrokerRef, None] = {}
+        """Former guardians, the latest last. One may still have wills that it would publish."""
+        self._unsent: dict[BrokerRef, list[str]] = {}
+        """By guardian: the clients whose wills have still to be sent, while all are sent in parts."""
         self._wards: dict[BrokerRef, _Ward] = {}
         self.published = 0
         """Wills of other brokers' clients published here since the start."""
@@ -104,15 +112,56 @@ class Wills:
                 staying.append(broker)
         if staying == self._guardians:
             return False
+        self._former.update(dict.fromkeys(self._guardians))
+        for guardian in staying:
+            self._former.pop(guardian, None)
+        while len(self._former) > FORMER:
+            del self._former[next(iter(self._former))]
         self._guardians = staying
         self.send_all()
         return True
 
     def send_all(self) -> None:
-        """Send all wills to the guardians again, as they may have missed some."""
-        if self._own:
-            for guardian in self._guardians:
-                self._port.send(guardian, Guard(list(self._own.values()), self._guardians, True))
+        """Send all wills to the guardians again, as they may have missed some, and tell former guardians that they
+        guard none."""
+        for broker in (*self._guardians, *self._former):
+            self._send_all_to(broker)
+
+    def _send_all_to(self, broker: BrokerRef) -> None:
+        """Send all wills to a guardian, or none to a former one."""
+        if broker in self._guardians:
+            self._unsent[broker] = list(self._own)
+            self._send_part_to(broker, True)
+        elif broker in self._former and not self._port.lost(broker):
+            self._port.send(broker, Guard([], [], True))
+
+    def _send_part_to(self, guardian: BrokerRef, first: bool = False) -> None:
+        """Send some of the wills that a guardian has still to get, and the others when it has these."""
+        unsent, wills, size = self._unsent[guardian], list[Will](), 0
+        while unsent and size < PART:
+            if (will := self._own.get(unsent.pop())) is not None:
+                wills.append(will)
+                size += len(will.client) + size_of(will.message)
+        self._port.send(guardian, Guard(wills, self._guardians, first))
+        if unsent:
+            self._go_on(guardian, unsent)
+        else:
+            del self._unsent[guardian]
+
+    def _go_on(self, guardian: BrokerRef, unsent: list[str]) -> None:
+        """Send the rest to a guardian when it answers, as then it has all that was sent before."""
+
+        def answered(outcome: Outcome) -> None:
+            if self._unsent.get(guardian) is not unsent:
+                return  # all are sent again
+            if guardian not in self._guardians or self._port.lost(guardian):
+                del self._unsent[guardian]
+            elif outcome.complete:
+                self._send_part_to(guardian)
+            else:
+                self._port.after(RESEND, lambda: self._go_on(guardian, unsent))
+
+        self._calls.call_at([(broker_key(guardian.name), guardian)], Absent([]), answered)
 
     # --- the guardian -------------------------------------------------------------------------------------------
 
@@ -131,9 +180,12 @@ class Wills:
         wills = {will.client: will for will in frame.wills}
         if len(ward.wills) + len(wills.keys() - ward.wills.keys()) > MOST:
             raise ProtocolError(f"{sender.name} has more than {MOST} wills")
-        self._wards[sender] = ward
         ward.guardians = frame.guardians
         ward.wills.update(wills)
+        if ward.wills:
+            self._wards[sender] = ward
+        else:
+            self._wards.pop(sender, None)
 
     def _on_unguard(self, sender: BrokerRef, frame: Unguard) -> None:
         self._forget_will(sender, frame.client, frame.serial)
@@ -219,13 +271,13 @@ class Wills:
     # --- links that break ---------------------------------------------------------------------------------------
 
     def link_down(self, peer: BrokerRef) -> None:
-        """Handle the loss of a link to a guardian: frames sent to it may be lost, so all wills are sent again."""
-        if peer in self._guardians:
+        """Handle the loss of a link to a guardian or former one: frames sent to it may be lost, so all wills are sent
+        again."""
+        if peer in self._guardians or peer in self._former:
             self._port.after(RESEND, lambda: self._resend(peer))
 
     def _resend(self, peer: BrokerRef) -> None:
         if self._port.reachable(peer):
-            if peer in self._guardians and self._own:
-                self._port.send(peer, Guard(list(self._own.values()), self._guardians, True))
+            self._send_all_to(peer)
         elif not self._port.lost(peer):
             self.link_down(peer)

@@ -7,12 +7,14 @@ from typing import Generic, TypeVar
 
 V = TypeVar("V")
 
+CAPACITY = 100_000
+"""Most topics with a value; each costs the value and about 1 KiB."""
+
 
 class RetainedStore(Generic[V]):
     """At most one value for each topic, in a trie over the levels of topics."""
 
-    def __init__(self, capacity: int = 100_000) -> None:
-        """`capacity`: topics with a value; each costs the value and about 1 KiB."""
+    def __init__(self, capacity: int = CAPACITY) -> None:
         self.capacity = capacity
         self._root: _Node[V] = _Node()
         self._size = 0

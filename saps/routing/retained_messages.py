@@ -33,15 +33,17 @@ NEVER, COMING = 0, 1 << 62
 class Retained:
     """The retained message of a topic."""
 
-    __slots__ = ("batch", "known", "moment")
+    __slots__ = ("batch", "known", "moment", "since")
 
-    def __init__(self, batch: Batch, moment: int, known: int) -> None:
+    def __init__(self, batch: Batch, moment: int, known: int, since: float) -> None:
         self.batch = batch
         """The batch of one for new subscribers."""
         self.moment = moment
         """When it was delivered here as a publication."""
         self.known = known
         """When it was last known to be the last one of its topic; `COMING` until the mesh holds it."""
+        self.since = since
+        """The time since which a message of the topic is on its way here as a publication, if `moment` is `COMING`."""
 
 
 class RetainedMessages:
@@ -62,8 +64,8 @@ class RetainedMessages:
         """The moment at which each new subscription began, until it gets the retained messages."""
         self._given: dict[tuple[Subscriber, str], int] = {}
         """By agent and topic: the stamp of the message from elsewhere that the agent got; newest last."""
-        self._coming: dict[str, float] = {}
-        """Topics whose message is on its way here as a publication, with the time when that became known."""
+        self.refused = 0
+        """Messages that were not stored, as the store was full."""
 
     def __len__(self) -> int:
         return len(self._store)
@@ -97,10 +99,8 @@ class RetainedMessages:
 
     def _moment(self, retained: Retained, now: float) -> int:
         """Return when a message was delivered as a publication. One that has not come within `LOST_AFTER` was lost."""
-        topic = retained.batch.topic
-        if retained.moment == COMING and now - self._coming.get(topic, -LOST_AFTER) >= LOST_AFTER:
+        if retained.moment == COMING and now - retained.since >= LOST_AFTER:
             retained.moment = NEVER
-            self._coming.pop(topic, None)
         return retained.moment
 
     def _give(self, agent: Subscriber, batch: Batch) -> None:
@@ -133,8 +133,6 @@ class RetainedMessages:
             self._put(batch, COMING if coming else NEVER, self.moment)
             if (retained := self._store.get(message.topic)) is not None:
                 retained.known = max(retained.known, self.moment)
-            if coming:
-                self._coming.setdefault(message.topic, now)
 
     def kept(self, message: Message) -> None:
         """Note that the mesh holds a message published here; forget it unless its topic is subscribed here."""
@@ -180,8 +178,6 @@ class RetainedMessages:
                 return
             if NEVER < known.moment < COMING and stamp == _stamp(known.batch) != 0:
                 return  # the same one, and it was delivered
-        if moment < COMING:
-            self._coming.pop(topic, None)
         if not batch.payload and not stamp:
             self._store.remove(topic)
             return
@@ -189,13 +185,16 @@ class RetainedMessages:
         kept.replayed, kept.deadlines = True, batch.deadlines
         if not batch.payload:  # an older one may still be under way
             kept.deadlines = [self._clock() + TOMBSTONE]
+        since = known.since if known is not None and known.moment == COMING else self._clock()
         if known is not None:
-            known.batch, known.moment, known.known = kept, moment, known_at
+            known.batch, known.moment, known.known, known.since = kept, moment, known_at, since
             return
         self._check()
-        retained = Retained(kept, moment, known_at)
+        retained = Retained(kept, moment, known_at, since)
         if self._store.put(topic, retained):
             self._checks.append(retained)
+        else:
+            self.refused += bool(batch.payload)
 
 
 def _stamp(batch: Batch) -> int:

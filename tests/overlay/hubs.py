@@ -6,9 +6,13 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
+import msgspec
+
 from saps.agents.user import SubscriberAgent
 from saps.mesh import Done, Local
 from saps.messages import Message, Subscription, stamp_of
+from saps.overlay.frames.base import Frame
+from saps.overlay.ring.keys import BrokerRef
 from saps.routing.batch import Batch
 from saps.routing.hub import Hub
 from saps.routing.subscriptions import Target
@@ -177,6 +181,24 @@ class Hubs(Simulation):
             assert got.stamp >= stamp_of(owed), f"{topic} is stale: {where}"
         else:
             assert not owed.payload or later is not None, f"{topic} is lost: {where}"
+
+
+class Weighed(Hubs):
+    """Hubs whose frames are weighed."""
+
+    most = 0
+    """Most bytes that one broker has sent to another at one moment: a link breaks if too many wait on it."""
+
+    def __init__(self, seed: int, **options: object) -> None:
+        super().__init__(seed, **options)
+        self._sent: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def _send(self, source: SimBroker, to: BrokerRef, frame: Frame) -> None:
+        then, before = self._sent.get((source.name, to.name), (0.0, 0))
+        size = len(msgspec.msgpack.encode(frame)) + (before if then == self.now else 0)
+        self._sent[source.name, to.name] = self.now, size
+        self.most = max(self.most, size)
+        super()._send(source, to, frame)
 
 
 def random_act(rng: random.Random, mesh: Hubs, churn: bool) -> None:

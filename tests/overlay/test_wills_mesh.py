@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from saps.agents.user import SubscriberAgent
 from saps.messages import Message
-from saps.overlay.wills import LEFT
+from saps.overlay.wills import LEFT, PART
 from saps.simulator import Network, SimBroker
 from tests.drawn import schedules
-from tests.overlay.hubs import Client, Hubs
+from tests.overlay.hubs import Client, Hubs, Weighed
 
 pytestmark = pytest.mark.simulation
 
@@ -130,6 +130,74 @@ def test_a_broker_taken_for_dead_wrongly_keeps_its_clients_alive() -> None:
     mesh.crash(cut.name)
     mesh.run(10)
     assert heard(watchers) == ["d"]
+
+
+def test_a_replaced_guardian_has_no_wills_any_more() -> None:
+    """It stood still for so long that another broker took its place."""
+    mesh = Hubs(3)
+    mesh.build(6, 2)
+    watchers = watch(mesh)
+    home = mesh.alive()[1]
+    guard_will(mesh, home, "d")
+    guard_will(mesh, home, "left in order")
+    mesh.run(1)
+    replaced = next(broker for broker in mesh.alive() if home.ref in broker.node.wills.watched().values())
+    mesh.pause(replaced.name, 4.0)
+    mesh.run(20)
+    home.act(lambda: mesh.hubs[home].guard_will("left in order", None))
+    mesh.run(1)
+    assert heard(watchers) == []
+    mesh.crash(home.name)
+    mesh.run(20)
+    assert heard(watchers) == ["d"]
+
+
+def test_no_will_for_a_client_that_left_in_order_while_a_guardian_was_cut_off() -> None:
+    """The will was the last of its broker, which so looks for no other guardian."""
+    mesh = Hubs(3)
+    mesh.build(6, 2)
+    watchers = watch(mesh)
+    home = mesh.alive()[1]
+    guard_will(mesh, home, "d", 60.0)
+    mesh.run(1)
+    guardian = next(broker for broker in mesh.alive() if home.ref in broker.node.wills.watched().values())
+    mesh.partition([guardian.name])
+    hub = mesh.hubs[home]
+    home.act(lambda: hub.guard_will("d", None))
+    home.act(hub.agents["d/sub"].close)
+    mesh.run(10)
+    mesh.heal()
+    mesh.run(90)
+    assert heard(watchers) == []
+
+
+def test_many_large_wills_are_sent_again_in_parts() -> None:
+    """The second link breaks while they are sent; some clients leave in order and others come meanwhile."""
+    mesh = Weighed(3)
+    mesh.build(4, 2)
+    watchers = watch(mesh)
+    home = mesh.alive()[1]
+    hub, payload = mesh.hubs[home], bytes(60_000)
+    for number in range(200):
+        home.act(lambda number=number: hub.guard_will(f"d{number}", Message("w", payload, 1), 0.0))  # type: ignore[misc]
+        mesh.run(0.01)
+    guardians = [broker for broker in mesh.alive() if home.ref in broker.node.wills.watched().values()]
+    for guardian in guardians:
+        mesh.reset_link(home.name, guardian.name)
+    mesh.run(0.25)
+    for number in range(0, 200, 2):
+        home.act(lambda number=number: hub.guard_will(f"d{number}", None, 0.0))  # type: ignore[misc]
+    mesh.reset_link(home.name, guardians[0].name)
+    for number in range(100):
+        home.act(lambda number=number: hub.guard_will(f"d{2 * number}", Message("wills", b"%d" % number), 0.0))  # type: ignore[misc]
+        mesh.run(0.001)
+    mesh.run(10)
+    assert mesh.most < 2 * PART
+    for guardian in guardians:
+        assert sorted(guardian.node.wills._wards[home.ref].wills) == sorted(f"d{number}" for number in range(200))
+    mesh.crash(home.name)
+    mesh.run(10)
+    assert heard(watchers) == sorted(map(str, range(100)))
 
 
 def test_brokers_without_wills_send_nothing_for_them() -> None:

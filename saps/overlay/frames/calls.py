@@ -118,6 +118,9 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag=8):
     topic_filters: Annotated[list[str], Meta(max_length=MOST_ANNOUNCED)] | None
     limit: Number = 0
     """Most records wanted; 0 for no limit. If there are more, or too many bytes, return none and set `Stored.more`."""
+    after: str = ""
+    """Without a limit: the first records behind this topic are wanted, in the order of topics. If there are too many
+    bytes, set `Stored.more`."""
 
 
 class SessionLease(msgspec.Struct, frozen=True, array_like=True):
@@ -273,7 +276,8 @@ class Stored(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
     records: list[Record]
     more: bool = False
-    """I have more than the limit: ask for each partition separately."""
+    """I have more. With a limit in the question: ask for each partition separately. Without: ask for those behind the
+    last of these records."""
 
 
 class Here(msgspec.Struct, frozen=True, array_like=True, tag=8):

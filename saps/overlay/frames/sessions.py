@@ -30,7 +30,8 @@ class Guard(Frame, tag=38):
     guardians: list[BrokerRef]
     """The brokers that guard these wills; the first of them that is alive publishes."""
     complete: bool
-    """Whether these are all my wills; otherwise add them to those that you have."""
+    """Whether these, and those of the frames that follow, are all my wills; otherwise add them to those that you
+    have."""
 
 
 class Unguard(Frame, tag=39):

@@ -21,7 +21,7 @@ from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.remote_filters import RemoteFilter, RemoteFilters
 from saps.overlay.rendezvous.streams import Phase, Stream
 from saps.overlay.rendezvous.ways import Ways
-from saps.overlay.ring.keys import BrokerRef, Key, Range, Role, publisher_key, subscribers, wildcards
+from saps.overlay.ring.keys import BrokerRef, Key, Role, publisher_key, subscribers, wildcards
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.policy.model import Policy
 from saps.routing.batch import Batch
@@ -31,6 +31,9 @@ from saps.topics import ancestors, is_wildcard, literal_prefix, shared
 IDLE = 60.0
 """Seconds without publication after which a broker withdraws its publisher key of a topic. A longer time costs memory
 and keys, a shorter one a new rendezvous at the next publication."""
+
+Source = Stream | str | None
+"""Where filters are collected: exact ones at the topic of a stream, wildcard ones at a prefix."""
 
 
 class _Coverage:
@@ -95,20 +98,28 @@ class PublisherRegistry:
             stream.phase = Phase.OPENING
             self._graph.insert(stream.key, lambda: self._collect(stream))
 
-    def close_idle(self) -> None:
-        """Close the streams without a publication for `IDLE` seconds, and forget old tombstones."""
-        now = self._port.now
-        for stream in list(self.streams.values()):
+    def idle(self) -> list[Stream]:
+        """Return the streams without a publication for `IDLE` seconds, and forget old tombstones."""
+        now, found = self._port.now, list[Stream]()
+        for stream in self.streams.values():
             if stream.used:
                 stream.used = False
                 stream.idle_since = now
-            elif now - stream.idle_since >= IDLE and stream.phase is Phase.OPEN:
-                self.close(stream)
-            elif now - stream.idle_since >= IDLE and stream.phase is Phase.CLOSED:
-                # A frontend may still hold it: `remote` is True, so it will ask for the topic again.
-                del self.streams[stream.topic]
-                self._topics.remove(stream.topic)
+            elif now - stream.idle_since >= IDLE:
+                found.append(stream)
         self.filters.expire(now)
+        return found
+
+    def end_idle(self, stream: Stream) -> None:
+        """Close an idle stream, or forget it if it is closed, unless it has been used meanwhile."""
+        if stream.used:
+            return
+        if stream.phase is Phase.OPEN:
+            self.close(stream)
+        elif stream.phase is Phase.CLOSED and self.streams.get(stream.topic) is stream:
+            # A frontend may still hold it: `remote` is True, so it will ask for the topic again.
+            del self.streams[stream.topic]
+            self._topics.remove(stream.topic)
 
     def publishes(self, topic: str) -> bool:
         """Return whether this broker has, or is inserting, a publisher key at the topic."""
@@ -259,26 +270,22 @@ class PublisherRegistry:
                 self.filters.drop_all(topic_filter)
                 self._spoil(topic_filter)
 
-    def collect_again(self) -> None:
-        """Collect all filters again: some may have been out of reach."""
-        for prefix, coverage in self._coverage.items():
-            if coverage.ready:
-                self._collect_again(wildcards(prefix))
-        for stream in self.streams.values():
-            if stream.phase is Phase.OPEN:
-                self._collect_again(subscribers(stream.topic))
-
-    def key_again(self, key: Key) -> None:
-        """Collect the filters of a key's topic again: while the key was out of the ring, or the ring was cut, new
-        subscribers could not be heard."""
+    def sources(self, key: Key | None = None) -> list[Source]:
+        """Return where this broker has collected filters; with an own `key` only those for its topic."""
+        if key is None:
+            return [*self._coverage, *self.streams.values()]
         stream = self.streams.get(key.topic_filter) if key.is_topic and key.role is Role.PUBLISHER else None
-        if stream is not None and stream.phase is Phase.OPEN and stream.key == key:
-            self._collect_again(subscribers(stream.topic))
-            for prefix in (*ancestors(stream.topic), None):
-                self._collect_again(wildcards(prefix))
+        if stream is None or stream.phase is not Phase.OPEN or stream.key != key:
+            return []
+        return [stream, *ancestors(stream.topic), None]
 
-    def _collect_again(self, where: Range) -> None:
-        self._calls.call(where, self._collecting(), self._learn)
+    def collect_again(self, source: Source) -> None:
+        """Collect filters again: some may have been out of reach."""
+        if isinstance(source, Stream):
+            if source.phase is Phase.OPEN:
+                self._calls.call(subscribers(source.topic), self._collecting(), self._learn)
+        elif (coverage := self._coverage.get(source)) is not None and coverage.ready:
+            self._calls.call(wildcards(source), self._collecting(), self._learn)
 
     def _collecting(self) -> Collect:
         me = self._port.me

@@ -13,10 +13,12 @@ from saps.overlay.rendezvous.designed import Designs
 from saps.overlay.rendezvous.designer import Designer, DesignSettings
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
 from saps.overlay.rendezvous.range_calls import RangeCalls
+from saps.overlay.rendezvous.streams import Stream
 from saps.overlay.rendezvous.subscriber_registry import Subscriptions
 from saps.overlay.rendezvous.ways import Ways
 from saps.overlay.ring.keys import BrokerRef, Key
 from saps.overlay.ring.skip_graph import SkipGraph
+from saps.overlay.slices import Backlog
 from saps.routing.batch import Batch
 
 
@@ -33,6 +35,7 @@ class Rendezvous:
     ) -> None:
         """`publish` is called with the publications that have waited for a stream to open. `design` has the settings of
         the designed overlay, if ALM uses one."""
+        self._port = port
         self.calls = calls
         self.subscriptions = Subscriptions(port, graph, calls)
         self.trees = Trees(port, graph, calls, self._publishes)
@@ -43,6 +46,8 @@ class Rendezvous:
             self.designer = Designer(port, graph, calls, self.designs, design)
         self.ways = Ways(port, self.designs)
         self.publishers = PublisherRegistry(port, graph, calls, publish, self.trees, self.ways)
+        self._stale = Backlog(port, self.publishers.collect_again)
+        self._idle = Backlog(port, self.publishers.end_idle)
 
     def _publishes(self, topic: str) -> bool:
         return self.publishers.publishes(topic)
@@ -86,14 +91,18 @@ class Rendezvous:
     def key_again(self, key: Key) -> None:
         """Announce and collect again for a key that was out of the ring for a while, or whose ring was cut."""
         self.subscriptions.announce_key_again(key)
-        self.publishers.key_again(key)
+        self._stale.add(self.publishers.sources(key))
         self.trees.announce_again(key)
 
     def rejoined(self) -> None:
         """Announce and collect everything again after a cut."""
         self.subscriptions.announce_again()
         self.trees.announce_again()
-        self.publishers.collect_again()
+        self._stale.add(self.publishers.sources())
+
+    def close_idle(self) -> None:
+        """Close the streams that have had no publication for a while."""
+        self._idle.add(self.publishers.idle())
 
     def withdraw(self, owed: bool, done: Callable[[], None]) -> None:
         """Withdraw publisher keys, trees and, unless publications are `owed` for them, filters. `done` runs when all
@@ -109,8 +118,9 @@ class Rendezvous:
             if missing == 0:
                 done()
 
-        for stream in streams:
-            self.publishers.close(stream, one_done)
+        # The last key first: its left neighbour is still there, so that it waits for no other broker.
+        closing = Backlog[Stream](self._port, lambda stream: self.publishers.close(stream, one_done))
+        closing.add(sorted(streams, key=lambda stream: stream.key))
         for topic in topics:
             self.trees.leave(topic, one_done)
         for topic_filter in filters:

@@ -102,12 +102,18 @@ class Holder(ABC, Generic[B]):
         self._collect(partition)
 
     def _collect(self, partition: B) -> None:
+        self._ask(partition, *self._question(partition.number))
+
+    def _ask(self, partition: B, where: Range, question: Body) -> None:
         def collected(outcome: Outcome) -> None:
             for result in outcome.results:
                 self._take(partition, result)
+            rest = self._rest(question, outcome)
             if partition.missed:
                 partition.missed = False
                 self._start(partition)
+            elif rest is not None and partition.state is State.COLLECTING:
+                self._port.after(0.0, lambda: self._ask(partition, where, rest))
             elif partition.state is State.COLLECTING:
                 partition.state = State.READY
                 waiters, partition.waiters = partition.waiters, []
@@ -115,7 +121,7 @@ class Holder(ABC, Generic[B]):
                     waiter()
                 self._ready(partition)
 
-        self._calls.call(*self._question(partition.number), collected)
+        self._calls.call(where, question, collected)
 
     def _give_up(self, partition: B) -> None:
         partition.state = State.LEAVING
@@ -137,6 +143,10 @@ class Holder(ABC, Generic[B]):
     @abstractmethod
     def _take(self, partition: B, result: Result) -> None:
         """Take a result of that call."""
+
+    def _rest(self, question: Body, outcome: Outcome) -> Body | None:
+        """Return the body of the call that collects what this outcome has left out, if there is something."""
+        return None
 
     def _ready(self, partition: B) -> None:
         """Handle a partition that is complete."""

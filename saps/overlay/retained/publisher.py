@@ -10,7 +10,7 @@ finished to keep it; what is published later comes as a publication.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import ceil
 from typing import NamedTuple
@@ -18,14 +18,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from saps.mesh import Recalled
-from saps.messages import Message, Properties, stamp_of
+from saps.messages import Message, Properties, size_of, stamp_of
 from saps.overlay.delivery.order import Inbox
 from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Stored
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.rendezvous.subscriber_registry import Registration, Subscriptions
 from saps.overlay.retained.stamps import StampClock, seconds
-from saps.overlay.retained.store import DELETED, HOLDERS, PARTITIONS, ReplicatedStore, newer, partition_of
+from saps.overlay.retained.store import DELETED, HOLDERS, PART, PARTITIONS, ReplicatedStore, newer, partition_of, rest
 from saps.overlay.ring.keys import ALL_PARTITIONS, BrokerRef, Range, partition_range
 from saps.overlay.slices import Slices
 from saps.topics import is_wildcard, matches
@@ -39,6 +39,8 @@ ROUNDS_AT_ONCE = 8
 """Most calls to holders at once; further ones wait."""
 RECALL_STEPS = 4
 """Steps that one filter counts in a slice of work, as each holder searches each of its partitions."""
+RESTORED_AT_ONCE = 4 << 20
+"""Bytes of restored records that are under way to the holders at once. A link gives up what does not fit it."""
 ROUNDS = 3
 """Attempts to enlist holders for a publication; then the present ones suffice."""
 LONGEST_EXPIRY = 0xFFFFFFFF
@@ -103,7 +105,7 @@ class RetainedPublisher:
         self._asked: deque[_Question] = deque()
         """Recalls that wait."""
         self._asking = 0
-        """Calls to the holders under way."""
+        """Calls to the holders under way, and `ROUNDS_AT_ONCE` more while records are restored."""
         self._slices = Slices(port, self._work)
 
     # --- publishing ---------------------------------------------------------------------------------------------
@@ -128,17 +130,51 @@ class RetainedPublisher:
         writer = self._writers.get(number)
         if writer is None:
             writer = self._writers[number] = _Writer()
-        _, waiters = writer.next.get(message.topic, (record, []))
+        waiting, waiters = writer.next.get(message.topic, (record, []))
         if done is not None:
             waiters.append(done)
-        writer.next[message.topic] = record, waiters
+        writer.next[message.topic] = record if newer(record, waiting) else waiting, waiters
         if not writer.busy:
             self._write(number, writer)
 
+    def restore(self, records: Iterator[tuple[Record, Told]]) -> None:
+        """Give the records of an earlier incarnation to the holders, `RESTORED_AT_ONCE` bytes at a time. Recalls wait
+        until the holders have all."""
+        self._asking += ROUNDS_AT_ONCE
+        under_way, giving = 0, False
+
+        def written(size: int, told: Told) -> None:
+            nonlocal under_way
+            under_way -= size
+            told()
+            give()
+
+        def give() -> None:
+            nonlocal under_way, giving
+            if giving:
+                return
+            giving = True
+            while under_way < RESTORED_AT_ONCE and (following := next(records, None)) is not None:
+                size = size_of(following[0].message)
+                under_way += size
+                self.keep_record(following[0], partial(written, size, following[1]))
+            giving = False
+            if not under_way:
+                self._asking -= ROUNDS_AT_ONCE
+                self._slices.wake()
+
+        give()
+
     def _write(self, number: int, writer: _Writer) -> None:
-        """Send the waiting records to the holders."""
+        """Send the first waiting records to the holders, as many as fit in a frame."""
         writer.busy, writer.rounds = True, 0
-        writer.sent, writer.next = writer.next, {}
+        size, topics = 0, list[str]()
+        for topic, (record, _) in writer.next.items():
+            if size >= PART:
+                break
+            topics.append(topic)
+            size += size_of(record.message)
+        writer.sent = {topic: writer.next.pop(topic) for topic in topics}
         self._attempt(number, writer)
 
     def _attempt(self, number: int, writer: _Writer) -> None:
@@ -165,7 +201,7 @@ class RetainedPublisher:
     def _written(self, number: int, writer: _Writer) -> None:
         sent, writer.sent = writer.sent, {}
         if writer.next:
-            self._write(number, writer)
+            self._port.after(0.0, lambda: self._write(number, writer))
         else:
             del self._writers[number]
         for record, waiters in sent.values():
@@ -246,21 +282,23 @@ class RetainedPublisher:
         self._calls.call(ALL_PARTITIONS, Recall(topic_filters, AT_ONCE), answered)
 
     def _ask(self, places: list[Range], question: Recall, found: Callable[[list[Record]], None]) -> None:
-        """Ask the holders at these places, one after the other."""
+        """Ask the holders at these places, one after the other, each for one part after the other."""
         records: list[Record] = []
         places = places[:]
 
-        def answered(outcome: Outcome) -> None:
-            records.extend(_records(outcome))
-            following()
+        def ask(place: Range, part: Recall) -> None:
+            def answered(outcome: Outcome) -> None:
+                records.extend(_records(outcome))
+                if (following := rest(part, outcome)) is not None:
+                    self._port.after(0.0, partial(ask, place, following))
+                elif places:
+                    ask(places.pop(), question)
+                else:
+                    found(records)
 
-        def following() -> None:
-            if places:
-                self._calls.call(places.pop(), question, answered)
-            else:
-                found(records)
+            self._calls.call(place, part, answered)
 
-        following()
+        ask(places.pop(), question)
 
     def withdrawn(self, topic_filter: str) -> None:
         """Forget a filter that is no longer subscribed."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
-from saps.messages import stamp_of
-from saps.overlay.frames.calls import Keep, Kept, Recall, Record, Result, Stored
+from msgspec.structs import replace
+
+from saps.messages import Message, Properties, size_of, stamp_of
+from saps.overlay.frames.calls import Body, Keep, Kept, Recall, Record, Result, Stored
 from saps.overlay.frames.delivery import Enlist, Enlisted
 from saps.overlay.port import Bodies, Handlers, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.partitions import Bucket, Holder, State, rank
+from saps.overlay.retained.stamps import seconds
 from saps.overlay.ring.keys import BrokerRef, Key, Range, partition_key, partition_of_key, partition_range
 from saps.overlay.ring.skip_graph import SkipGraph
 from saps.routing.retained import RetainedStore
@@ -32,10 +35,13 @@ CENSUS = 30.0
 ENLIST = 1.0
 """Seconds to wait for the answer of an enlisted broker."""
 DELETED = 3600.0
-"""Seconds for which a deletion is remembered. A part of the mesh that was cut off for longer may bring the message
-back."""
-BYTES_AT_ONCE = 2 << 20
-"""Most payload in an answer whose asker can ask for less: a link gives up what does not fit it."""
+"""Seconds for which a deletion is remembered, and a message that has expired since it was published. A part of the mesh
+that was cut off for longer may bring an older message back."""
+EXPIRED = 1000
+"""Deletions in a partition above which no further expired message is remembered. Each costs about 1 KiB."""
+PART = 1 << 17
+"""Bytes at which a holder's answer, or a frame with records of one partition, is full. A link gives up what does not
+fit it, and the answers of all holders of all partitions may be in one frame."""
 TOPICS = 100_000
 """Most topics that a holder keeps in each partition."""
 
@@ -51,6 +57,26 @@ def newer(record: Record, known: Record | None) -> bool:
         return True
     new, old = record.message, known.message
     return (stamp_of(new), new.payload) > (stamp_of(old), old.payload)
+
+
+def _part(records: list[Record], after: str) -> Stored:
+    """Return the first records behind a topic, in the order of topics, as many as fit in a frame."""
+    if not after and sum(size_of(record.message) for record in records) <= PART:
+        return Stored(records)
+    behind = sorted((r for r in records if r.message.topic > after), key=lambda r: r.message.topic)
+    size = 0
+    for count, record in enumerate(behind):
+        if size >= PART:
+            return Stored(behind[:count], more=True)
+        size += size_of(record.message)
+    return Stored(behind)
+
+
+def rest(question: Recall, outcome: Outcome) -> Recall | None:
+    """Return the question for the records that the answers have left out, or None if they have left out none."""
+    answers = [result for result in outcome.results if isinstance(result, Stored) and result.more and result.records]
+    last = min((answer.records[-1].message.topic for answer in answers), default="")
+    return replace(question, after=last) if last > question.after else None
 
 
 class _Partition(Bucket):
@@ -85,6 +111,8 @@ class ReplicatedStore(Holder[_Partition]):
         """By serial: the callback for the answer of an enlisted broker."""
         self._serial = 0
         self.leaving = False
+        self.refused = 0
+        """Messages that were not kept, as their partitions were full."""
         self.on_record: list[Callable[[str, Record | None], None]] = []
         """Listeners, called with a topic and its record, or None when it is no longer kept here; a broker with storage
         stores them."""
@@ -132,15 +160,18 @@ class ReplicatedStore(Holder[_Partition]):
                 found += records.values()
             elif len(records):
                 found += {id(record): record for each in filters for record in records.matching(each)}.values()
-        if body.limit and (len(found) > body.limit or sum(len(each.message.payload) for each in found) > BYTES_AT_ONCE):
+        if body.limit and (len(found) > body.limit or sum(size_of(each.message) for each in found) > PART):
             return [Stored([], more=True)]
-        return [Stored(found)] if found else []
+        return [_part(found, body.after)] if found else []
 
     def _empty(self, number: int) -> _Partition:
         return _Partition(number, partition_key(number, self._port.me, self._port.order))
 
     def _question(self, number: int) -> tuple[Range, Recall]:
         return partition_range(number), Recall(None)
+
+    def _rest(self, question: Body, outcome: Outcome) -> Recall | None:
+        return rest(question, outcome) if isinstance(question, Recall) else None
 
     def _take(self, partition: _Partition, result: Result) -> None:
         if isinstance(result, Stored):
@@ -154,9 +185,12 @@ class ReplicatedStore(Holder[_Partition]):
     def _merge(self, partition: _Partition, records: Iterable[Record]) -> None:
         for record in records:
             topic = record.message.topic
-            taken = newer(record, partition.records.get(topic)) and partition.records.put(topic, record)
-            if taken:
+            if not newer(record, partition.records.get(topic)):
+                continue
+            if partition.records.put(topic, record):
                 self._tell(topic, record)
+            elif record.message.payload:
+                self.refused += 1
 
     # --- who holds a partition ------------------------------------------------------------------------------------
 
@@ -255,11 +289,24 @@ class ReplicatedStore(Holder[_Partition]):
             self._forgotten(record.message.topic)
 
     def _sweep(self, partition: _Partition) -> None:
-        now = self._wall()
-        for record in partition.records.values():
-            if record.expires and record.expires / 1000 <= now:
-                partition.records.remove(record.message.topic)
-                self._forgotten(record.message.topic)
+        """Drop what has expired. A recent message becomes a deletion with its stamp, since a broker that has missed it
+        may bring an older one."""
+        now, records = self._wall(), partition.records.values()
+        room = EXPIRED - sum(not record.message.payload for record in records)
+        for record in records:
+            if not record.expires or record.expires / 1000 > now:
+                continue
+            topic, stamp = record.message.topic, stamp_of(record.message)
+            until = min(seconds(stamp), now) + DELETED
+            if record.message.payload and until > now and room > 0:
+                room -= 1
+                message = Message(topic, b"", record.message.qos, True, Properties(stamp=stamp))
+                deletion = Record(message, int(until * 1000), record.origin, record.seq)
+                partition.records.put(topic, deletion)
+                self._tell(topic, deletion)
+            else:
+                partition.records.remove(topic)
+                self._forgotten(topic)
 
     def _forgotten(self, topic: str) -> None:
         self._tell(topic, None)

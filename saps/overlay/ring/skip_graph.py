@@ -34,6 +34,9 @@ from saps.overlay.ring.routing import MAX_HOPS, Node, State
 GONE_AFTER = 1.0
 """Seconds for which a right link to a missing node is kept, as the node may be in the middle of its removal."""
 
+DROP_EVERY = 0.1
+"""Least seconds between two searches of the own nodes for links to missing nodes."""
+
 
 class SkipGraph(Merging):
     """The nodes of one broker. `handle` is the only entry for frames about them."""
@@ -47,8 +50,10 @@ class SkipGraph(Merging):
         super().__init__(port, redeliver, repaired)
         self._finds: dict[int, Callable[[Found], None]] = {}
         self._serial = 0
-        self._gone_here: set[Key] = set()
-        """Own keys without a node that frames were addressed to since `_drop_own` last ran."""
+        self._missing: dict[BrokerRef, set[Key]] = {}
+        """By broker: keys without a node that frames were addressed to since `_drop_gone` last ran."""
+        self._drop_next = 0.0
+        """When `_drop_gone` may run again."""
         self._on: Handlers = {
             Insert: self._on_insert,
             Inserted: self._on_inserted,
@@ -87,21 +92,24 @@ class SkipGraph(Merging):
                 self._again(node)
 
     def _on_gone(self, sender: BrokerRef, frame: Gone) -> None:
-        if sender != self._port.me:
-            self._drop_links(self._linking.get(sender, ()), sender, {frame.key})
-            return
-        if not self._gone_here:  # a client that goes takes many nodes with it: all own nodes are looked through once
-            self._port.after(0.0, self._drop_own)
-        self._gone_here.add(frame.key)
+        if not self._missing:
+            self._port.after(max(0.0, self._drop_next - self._port.now), self._drop_gone)
+        self._missing.setdefault(sender, set()).add(frame.key)
 
-    def _drop_own(self) -> None:
-        """Drop the links of own nodes to own nodes that are gone."""
-        gone, self._gone_here = self._gone_here, set()
-        self._drop_links(self.nodes, self._port.me, gone)
+    def _drop_gone(self) -> None:
+        """Drop the links of own nodes to nodes that are gone. A client that goes takes many with it: all own nodes are
+        looked through once."""
+        gone, self._missing = self._missing, {}
+        self._drop_next = self._port.now + DROP_EVERY
+        for broker, keys in gone.items():
+            linking = self.nodes if broker == self._port.me else self._linking.get(broker, ())
+            self._drop_links(linking, broker, keys)
 
     def _drop_links(self, keys: Iterable[Key], broker: BrokerRef, gone: Set[Key]) -> None:
         """Drop the links of the own nodes at `keys` to nodes of a broker that are `gone`."""
-        for node in sorted(map(self.nodes.__getitem__, keys), key=_stay):
+        nodes = map(self.nodes.__getitem__, keys)
+        found = [n for n in nodes if any(ref is not None and ref.key in gone for ref in (*n.right, *n.left))]
+        for node in sorted(found, key=_stay):
             for rightward in (True, False):
                 for i, known in enumerate(node.links(rightward)):
                     if known is None or known.key not in gone or known.broker != broker:

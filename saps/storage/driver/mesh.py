@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -97,12 +98,15 @@ def restore_retained(store: Store, node: OverlayNode) -> None:
         if not node.retained.store.holds(topic):
             journal.drop(Table.RETAINED, topic)
 
-    for topic, encoded in store.saved.retained.items():
-        record = msgspec.msgpack.decode(encoded, type=Record)
-        if record.expires and jump:
-            record = msgspec.structs.replace(record, expires=record.expires + jump)
-        if record.expires and record.expires <= now:
-            journal.drop(Table.RETAINED, topic)
-        else:
-            node.retained.keep_record(record, lambda topic=topic: told(topic))  # type: ignore[misc]
-    store.saved.retained = {}
+    def records(stored: dict[str, bytes]) -> Iterator[tuple[Record, Callable[[], None]]]:
+        while stored:
+            topic, encoded = stored.popitem()
+            record = msgspec.msgpack.decode(encoded, type=Record)
+            if record.expires and jump:
+                record = msgspec.structs.replace(record, expires=record.expires + jump)
+            if record.expires and record.expires <= now:
+                journal.drop(Table.RETAINED, topic)
+            else:
+                yield record, partial(told, topic)
+
+    node.retained.restore(records(store.saved.retained))

@@ -65,6 +65,19 @@ def test_one_after_the_other_leaves_and_the_last_waits_for_nobody(seed: int) -> 
         recorder.simulation.run_until(lambda broker=broker: not broker.alive, AT_ONCE)  # type: ignore[misc]
 
 
+def test_a_publisher_to_many_topics_is_as_soon_gone() -> None:
+    """Keys side by side that went at once each waited a round trip for the one before."""
+    simulation = Simulation(1, network=Network(latency=(0.001, 0.002)), check=False)
+    publisher, *_ = simulation.build(3, 1)
+    for number in range(1500):
+        publisher.publish(f"t{number}", b"x")
+    simulation.run(2)
+    publisher.leave()
+    simulation.run_until(lambda: not publisher.alive, AT_ONCE)
+    simulation.run(2)
+    simulation.check_ring()
+
+
 def test_many_keys_of_a_broker_that_go_together_do_not_each_look_through_all_that_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from saps.overlay.frames.calls import Announce, Body
+from saps.overlay.frames.calls import Announce, Body, Gone
+from saps.overlay.rendezvous import publisher_registry
 from saps.overlay.rendezvous import range_calls as calls
 from saps.overlay.rendezvous.range_calls import Call
-from saps.overlay.ring.keys import Key, Range, topic_path
+from saps.overlay.rendezvous.streams import Phase
+from saps.overlay.retained.store import PARTITIONS
+from saps.overlay.ring import skip_graph
+from saps.overlay.ring.keys import BrokerRef, Key, Range, topic_path
 from saps.overlay.ring.routing import Node
 from saps.overlay.slices import SLICE, Slices
 from saps.simulator import Network, SimBroker, Simulation
@@ -145,6 +149,37 @@ def test_own_nodes_are_not_walked_one_by_one_while_a_crash_is_repaired(monkeypat
     assert 0 < steps < 20
 
 
+def test_nodes_that_are_gone_at_once_cost_one_search_for_links_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each frame that had gone to such a node, and so a peer of whatever mind, had all links to its broker searched."""
+    mesh = Simulation(1, network=FAST)
+    one, other = mesh.build(2, 1)
+    for number in range(60):
+        for broker in (one, other):
+            broker.publish(f"t{number}", b"x")
+    mesh.run(2)
+    graph, dropped = one.node.graph, list[int]()
+
+    def linked() -> set[Key]:
+        refs = [ref for node in graph.nodes.values() for ref in node.right[1:]]
+        return {ref.key for ref in refs if ref is not None and ref.broker == other.ref}
+
+    def counted(keys: object, broker: BrokerRef, gone: set[Key]) -> None:
+        drop(keys, broker, gone)  # type: ignore[arg-type]
+        assert not linked() & gone
+        dropped.append(len(gone))
+
+    drop = graph._drop_links
+    monkeypatch.setattr(graph, "_drop_links", counted)
+    said = sorted(linked())
+    assert len(said) > 10
+    for key in said:
+        one.act(lambda key=key: one.node.receive(other.ref, [Gone(key)]))  # type: ignore[misc]
+        mesh.run(0.001)
+    mesh.run(skip_graph.DROP_EVERY)
+    assert sum(dropped) == len(said)
+    assert len(dropped) < len(said) / 4
+
+
 def test_a_row_with_a_link_in_doubt_makes_a_call_incomplete() -> None:
     mesh, brokers = mesh_of(2)
     registered(mesh, brokers[1], [f"deep/{i:03}/+" for i in range(50)])
@@ -182,6 +217,42 @@ def test_no_turn_of_a_broker_takes_more_than_a_slice() -> None:
     registered(mesh, brokers[2], mixed(3000))
     assert turns.total() == 3000
     assert max(turns.values()) <= SLICE
+
+
+def test_a_publisher_to_many_topics_collects_again_and_closes_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all of them in one turn, a broker that had been taken for dead once stood still until it was so again."""
+    mesh, brokers = mesh_of(3)
+    one, *_, last = brokers
+    registered(mesh, last, ["plant/+/8", "plant/9/x"])
+    for number in range(500):
+        one.publish(f"plant/{number}/8", b"x")
+        mesh.run(0.01)
+    turns: dict[str, Counter[float]] = {"call": Counter(), "remove": Counter()}
+
+    def count(machine: object, name: str) -> None:
+        counted = getattr(machine, name)
+
+        def counting(what: object, *more: object) -> object:
+            turns[name][mesh.now] += 1
+            return counted(what, *more)
+
+        monkeypatch.setattr(machine, name, counting)
+
+    count(one.node.rendezvous.calls, "call")
+    count(one.node.graph, "remove")
+    for key in list(one.node.graph.order):
+        one.act(lambda key=key: one.node._key_again(key))  # type: ignore[misc]
+    mesh.run(0.5)
+    sources, again = len(one.node.rendezvous.publishers.sources()), turns["call"].total()
+    assert sources > 1500
+    assert sources - 100 < again < sources + 100, "each prefix once"
+    one.act(one.node._say_again)
+    mesh.run(0.5)
+    assert turns["call"].total() - again > sources - 100
+    mesh.run(publisher_registry.IDLE + 10)
+    assert turns["remove"].total() > 500
+    assert not any(stream.phase is Phase.OPEN for stream in one.node.rendezvous.publishers.streams.values())
+    assert max(max(by_time.values()) for by_time in turns.values()) <= SLICE + PARTITIONS
 
 
 def test_a_broker_that_was_taken_for_dead_says_little_again() -> None:
