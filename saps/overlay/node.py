@@ -109,6 +109,7 @@ class OverlayNode:
             self.wills, self.leaving,
         )  # fmt: skip
         self.peers.detours = Detours(port, driver, self.peers, self.receive, self.acquaintances)
+        port.detector.detour = self.peers.detours.take
         self._fill_tables()
 
     def _sessions(

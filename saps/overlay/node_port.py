@@ -130,6 +130,10 @@ class NodePort:
             return broker.incarnation != self.me.incarnation
         return self.detector.lost(broker)
 
+    def concerned(self, broker: BrokerRef) -> bool:
+        """Return whether the broker has been heard, is watched, or has just been sent frames that matter here."""
+        return broker.name in self._addressed or self.detector.knows(broker)
+
     def follow(self, broker: BrokerRef) -> None:
         """Watch a broker as if a frame had been sent to it."""
         self._addressed.setdefault(broker.name, (broker, self.now))

@@ -3,9 +3,10 @@
 A failed link between two brokers need not be a failed broker (after the indirect probes of SWIM: Das, Gupta & Motivala
 2002, and the one intermediate hop of Andersen, Balakrishnan, Kaashoek & Morris, Resilient Overlay Networks, 2001).
 
-1. A broker that is silent, or whose link broke, is **sought**: a few others are asked to hand it an empty `Relay`.
-2. It answers (`Reached`) the same way. From then on frames to it are handed to the first of those through which an
-   answer came, its **relay**.
+1. A broker that is silent, or whose link broke, is **sought**: a few others are asked to hand it an empty `Relay`. It
+   answers (`Reached`) the same way.
+2. When it would be declared dead, frames to it are handed to the first of those through which an answer came, its
+   **relay**, from then on. So are those to a broker that is dead already, or whose own frames take a detour.
 3. In each heartbeat the direct way is tried. When that is answered, frames go directly again.
 
 A detour is like a link session: its frames keep their order, and the way changes only with the loss of what is under
@@ -58,6 +59,7 @@ class Detour(NamedTuple):
     to: BrokerRef
     relay: BrokerRef
     path: int
+    found: float
 
 
 class _Path(NamedTuple):
@@ -101,6 +103,8 @@ class Detours:
         self.ways: dict[BrokerRef, Detour] = {}
         """By the broker that is reached: the detours in use."""
         self._sought: dict[BrokerRef, _Search] = {}
+        self._found: dict[BrokerRef, Detour] = {}
+        """Detours that are not in use, as the brokers may yet be heard."""
         self._tried: dict[BrokerRef, int] = {}
         """By broker that has a detour: the path number of the last attempt to reach it directly."""
         self._came: dict[BrokerRef, _Path] = {}
@@ -147,12 +151,13 @@ class Detours:
 
     def watch(self, silent: Iterable[BrokerRef]) -> None:
         """Seek the brokers that are `silent`, and try the direct way to those that have a detour; once a heartbeat."""
+        now = self._port.now
+        self._found = {to: detour for to, detour in self._found.items() if now - detour.found < STALE}
         for broker in silent:
             self.seek(broker)
         for to in self.ways:
             self._try(to)
         self._tried = {to: number for to, number in self._tried.items() if to in self.ways}
-        now = self._port.now
         self._sought = {to: search for to, search in self._sought.items() if now - search.at < STALE}
         self._handed = {ends: last for ends, last in self._handed.items() if now - last[1] < KEPT}
 
@@ -172,14 +177,24 @@ class Detours:
         search = self._sought.get(to)
         if search is None or search.path != frame.path or to in self.ways or self._port.now - search.at >= STALE:
             return
-        hit("reached through another broker")
-        logger.debug("%s is reached through %s", to.name, sender.name)
         del self._sought[to]
+        self._found[to] = Detour(to, sender, frame.path, self._port.now)
+        if self._port.lost(to) or self._comes_by_detour(to):
+            self.take(to)
+
+    def take(self, to: BrokerRef) -> bool:
+        """Reach a broker through the relay that was found in the last search. Return False if there was none."""
+        detour = self._found.pop(to, None)
+        if detour is None or self._port.now - detour.found >= STALE or not self._port.reachable(detour.relay):
+            return False
+        hit("reached through another broker")
+        logger.debug("%s is reached through %s", to.name, detour.relay.name)
         self._driver.given_up(to)
-        self.ways[to] = Detour(to, sender, frame.path)
+        self.ways[to] = detour
         self._receive(to, [])
         self._port.members.detoured(to)
         self._paths.path_changed(to)
+        return True
 
     def _end(self, to: BrokerRef) -> bool:
         """End the detour to a broker; return whether there was one. What is sent directly from now on begins a new link
@@ -213,8 +228,11 @@ class Detours:
 
     def session_started(self, sender: BrokerRef) -> None:
         """Handle a direct link session from a broker: a path from it has ended."""
-        if (path := self._came.get(sender)) is not None and path.open:
-            self._came[sender] = _Path(path.number, False)
+        if self._comes_by_detour(sender):
+            self._came[sender] = self._came[sender]._replace(open=False)
+
+    def _comes_by_detour(self, sender: BrokerRef) -> bool:
+        return (path := self._came.get(sender)) is not None and path.open
 
     def _on_relay(self, sender: BrokerRef, frame: Relay) -> None:
         """Hand frames on to their receiver, or take them."""
@@ -242,7 +260,8 @@ class Detours:
         if frame.path > path.number:
             self._note(origin, frame.path, True)
             self._paths.path_started(origin)
-            self.seek(origin)  # as a rule the direct way back is cut as well
+            if origin not in self.ways and not self.take(origin):  # as a rule the direct way back is cut as well
+                self.seek(origin)
         try:
             frames = [unpacked(raw) for raw in frame.frames]
             check_sender(origin, frames, self._port.order)
@@ -270,20 +289,20 @@ class Detours:
     # --- what happens to brokers ----------------------------------------------------------------------------
 
     def link_down(self, peer: BrokerRef) -> bool:
-        """Handle a broken link: detours over it lapse, and senders of frames over it are told. Return whether frames to
-        the broker take a detour, so that the failure of an attempt to reach it directly means nothing."""
+        """Handle a broken link: detours over it lapse, and senders of frames over it are told. Return whether that is
+        all: frames to the broker take a detour, or it matters only to those senders."""
         if peer in self.ways:
             return True
         for detour in [each for each in self.ways.values() if each.relay == peer]:
             self._lapse(detour)
-        for (origin, to), (path, _) in [*self._handed.items()]:
-            if to == peer:
-                del self._handed[origin, to]
-                self._port.send(origin, Lapsed(origin, to, path))
-        return False
+        handed = [ends for ends in self._handed if ends[1] == peer]
+        for origin, to in handed:
+            path, _ = self._handed.pop((origin, to))
+            self._port.send(origin, Lapsed(origin, to, path))
+        return bool(handed) and not self._port.concerned(peer)
 
     def forget(self, broker: BrokerRef) -> None:
         """Forget a broker that is dead or has left."""
-        self.ways.pop(broker, None)
-        self._sought.pop(broker, None)
+        for found in (self.ways, self._sought, self._found):
+            found.pop(broker, None)
         self.link_down(broker)

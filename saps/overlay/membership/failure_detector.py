@@ -4,8 +4,8 @@ A broker watches those whose failure it would have to repair: its neighbours in 
 acknowledgement, and those to which it has just sent something.
 
 1. Every frame is a sign of life. A broker that is silent for `heartbeat` seconds is pinged.
-2. A broker that is silent for `suspect_after` seconds is dead. So is one whose link broke and that does not answer
-   within `dead_after` seconds.
+2. A broker that is silent for `suspect_after` seconds is dead, unless another one reaches it
+   (`saps.overlay.membership.detours`). So is one whose link broke and that does not answer within `dead_after` seconds.
 3. Deaths are not gossiped: each broker finds out for itself what it depends on.
 
 A later incarnation of a broker counts once it has been heard itself. Until then it is hearsay: it is watched like any
@@ -68,6 +68,8 @@ class Detector:
         self._port = port
         self.settings = settings
         self._on_dead = dead
+        self.detour: Callable[[BrokerRef], bool] = _never
+        """Called before a broker is declared dead: whether it is reached in another way, and so is not."""
         self._members = members
         self._watched: dict[str, _Watched] = {}
         self._hearsay: dict[BrokerRef, _Watched] = {}
@@ -108,6 +110,10 @@ class Detector:
             return watched is None or watched.broken is None
         watched = self._hearsay.get(broker) if self.is_hearsay(broker) else self._watched.get(broker.name)
         return (watched is None or watched.broken is None) and not self.lost(broker)
+
+    def knows(self, broker: BrokerRef) -> bool:
+        """Return whether the broker has been heard, or is watched."""
+        return broker.name in self._newest or broker.name in self._watched or broker in self._hearsay
 
     def heard(self, broker: BrokerRef) -> BrokerRef | None:
         """Take a sign of life. Returns the reference under which the broker was declared dead, or None if it was
@@ -236,6 +242,8 @@ class Detector:
         return watched
 
     def _give_up(self, broker: BrokerRef) -> None:
+        if self.detour(broker):
+            return
         given_up = self._silent if self._unwatch(broker) else self._dead
         if given_up is self._dead:
             self._members.died(broker)
@@ -261,3 +269,7 @@ class Detector:
             return True
         self._watched.pop(broker.name, None)
         return False
+
+
+def _never(_broker: BrokerRef) -> bool:
+    return False

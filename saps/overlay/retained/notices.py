@@ -197,10 +197,10 @@ class Notices(Generic[Q]):
 
     def _agreed(self, outcome: Outcome, asked: Names) -> bool:
         """Return whether all holders that were `asked` have answered and name no others, and one of them knows the
-        whole partition. One that is lost here may be heard there, and a search may reach it."""
+        whole partition."""
         answers = [result for result in outcome.results if isinstance(result, SessionLeases)]
         answered = {answer.broker.name for answer in answers}
-        named = {ref.name for answer in answers for ref in answer.holders}
+        named = {ref.name for answer in answers for ref in answer.holders if not self._port.lost(ref)}
         return answered == asked and named <= answered and any(answer.ready for answer in answers)
 
 
