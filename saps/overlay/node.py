@@ -85,7 +85,7 @@ class OverlayNode:
         """
         self.joined = False
         settings = detector or DetectorSettings()
-        port = self.port = NodePort(me, order, clock, driver, settings, tell, self._died)
+        port = self.port = NodePort(me, order, clock, driver, settings, tell, self._detour, self._died)
         wall = port.timers.wall
         graph = self.graph = SkipGraph(port, port.dispatch, self._key_again)
         self.rejoin = Rejoin(port, graph, port.detector, self._say_again)
@@ -109,7 +109,6 @@ class OverlayNode:
             self.wills, self.leaving,
         )  # fmt: skip
         self.peers.detours = Detours(port, driver, self.peers, self.receive, self.acquaintances)
-        port.detector.detour = self.peers.detours.take
         self._fill_tables()
 
     def _sessions(
@@ -290,6 +289,9 @@ class OverlayNode:
         return [*self.graph.linked_brokers(), *self.rejoin.ring_probe.acquaintances]
 
     # --- callbacks of machines that are created before the machines that they concern
+
+    def _detour(self, broker: BrokerRef) -> bool:
+        return self.peers.detours.take(broker)
 
     def _died(self, broker: BrokerRef) -> None:
         self.peers.died(broker)

@@ -58,9 +58,10 @@ class NodePort:
         driver: Driver,
         settings: DetectorSettings,
         tell: Tell | None,
+        detour: Callable[[BrokerRef], bool],
         dead: Callable[[BrokerRef], None],
     ) -> None:
-        """`dead` is called once for each broker declared dead; `tell` is called with log lines about other brokers."""
+        """`detour` and `dead` are called by the failure detector; `tell` with log lines about other brokers."""
         self.me = me
         self.order = order
         self.grace = 2 * settings.heartbeat
@@ -74,7 +75,7 @@ class NodePort:
         self._addressed: dict[str, tuple[BrokerRef, float]] = {}
         """Brokers that frames were sent to since the last `watch`, with the time of the last one, by name."""
         self.members = Members(self, self.timers.wall, tell)
-        self.detector = Detector(self, settings, dead, self.members)
+        self.detector = Detector(self, settings, detour, dead, self.members)
         self.reachable = self.detector.reachable
         self.first_heard = self.detector.first_heard
         self.handlers: Handlers = {}

@@ -60,16 +60,22 @@ class _Watched:
 
 
 class Detector:
-    """One broker's view of which others are alive. `dead` is called once for each broker declared dead."""
+    """One broker's view of which others are alive."""
 
     def __init__(
-        self, port: Port, settings: DetectorSettings, dead: Callable[[BrokerRef], None], members: Members
+        self,
+        port: Port,
+        settings: DetectorSettings,
+        detour: Callable[[BrokerRef], bool],
+        dead: Callable[[BrokerRef], None],
+        members: Members,
     ) -> None:
+        """`detour` is called for a broker that would be declared dead: it is not, if that is True. `dead` is called
+        once for each broker declared dead."""
         self._port = port
         self.settings = settings
+        self._detour = detour
         self._on_dead = dead
-        self.detour: Callable[[BrokerRef], bool] = _never
-        """Called before a broker is declared dead: whether it is reached in another way, and so is not."""
         self._members = members
         self._watched: dict[str, _Watched] = {}
         self._hearsay: dict[BrokerRef, _Watched] = {}
@@ -242,7 +248,7 @@ class Detector:
         return watched
 
     def _give_up(self, broker: BrokerRef) -> None:
-        if self.detour(broker):
+        if self._detour(broker):
             return
         given_up = self._silent if self._unwatch(broker) else self._dead
         if given_up is self._dead:
@@ -269,7 +275,3 @@ class Detector:
             return True
         self._watched.pop(broker.name, None)
         return False
-
-
-def _never(_broker: BrokerRef) -> bool:
-    return False

@@ -40,7 +40,7 @@ class Clock:
 
 def test_a_frame_sent_just_after_a_sign_of_life_is_followed_up() -> None:
     clock, dead = Clock(), list[BrokerRef]()
-    detector = Detector(clock, DEFAULTS, dead.append, Members(clock, clock.wall))  # type: ignore[arg-type]
+    detector = Detector(clock, DEFAULTS, lambda _: False, dead.append, Members(clock, clock.wall))  # type: ignore[arg-type]
     peer = BrokerRef("peer", 1, "", "c")
     detector.heard(peer)
     detector.tick([peer])
