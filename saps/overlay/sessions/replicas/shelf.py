@@ -14,6 +14,7 @@ import msgspec
 
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.overlay.ring.keys import BrokerRef
+from saps.overlay.sessions.heritage_rows import OWNER
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
 from saps.storage.past import pack
@@ -66,7 +67,7 @@ class Shelf:
         journal.put(Table.HELD, ("", str(me.incarnation)), ("", str(me.incarnation), b""))
         found = []
         for owner, rows in held.items():
-            if not owner:
+            if not owner or owner == OWNER:
                 continue
             copy = _read(rows)
             if copy is not None and copy.whole and copy.sessions:
