@@ -19,9 +19,12 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from contextlib import redirect_stderr, redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, redirect_stderr, redirect_stdout
 from importlib.util import source_hash
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPILED = tuple(
@@ -155,17 +158,35 @@ def build(into: Path) -> str:
                 [*OPTIONS, *COMPILED, *READ],
                 only_compile_paths=COMPILED,
                 opt_level="2",
+                multi_file=True,
                 debug_level="0",
                 target_dir=generated,
                 group_name=GROUP,
             )
+            for extension in extensions:  # mypyc puts the group's header into the folder of its package
+                extension.include_dirs.append(str(Path(generated, GROUP.partition(".")[0])))
             command = Distribution({"name": "hot", "ext_modules": extensions}).get_command_obj("build_ext")
             command.build_lib, command.build_temp = str(into), generated
             command.ensure_finalized()
-            command.run()
+            with on_all_processors():
+                command.run()
     except (Exception, SystemExit) as error:
         return f"{said.getvalue()}{error}"
     return ""
+
+
+def on_all_processors() -> AbstractContextManager[object]:
+    """Compile the C files of a library side by side, which setuptools does one after the other."""
+    from setuptools._distutils.ccompiler import CCompiler  # type: ignore[import-untyped,unused-ignore]
+
+    one_by_one = CCompiler.compile
+
+    def compile_all(self: Any, sources: list[str], *rest: Any, **options: Any) -> list[str]:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = pool.map(lambda source: one_by_one(self, [source], *rest, **options), sources)
+            return [each for objects in done for each in objects]
+
+    return patch.object(CCompiler, "compile", compile_all)
 
 
 def put(built: Path, folder: Path) -> None:
