@@ -9,6 +9,11 @@ from saps.overlay.ring.keys import BrokerRef
 
 ROUNDS = 16
 """Most absences of a broker that are remembered."""
+NEAR = 5.0
+"""Seconds before a session came to the first broker that is known of, in which what went to that broker may not have
+come to the session. What is older went to the brokers before."""
+UNNOTICED = 15.0
+"""Longest time between a broker's death and its detection here, in seconds."""
 
 
 class Absences:
@@ -28,6 +33,14 @@ class Absences:
         """Note that a lost broker is back."""
         if found := self._of.get(broker):
             found[-1] = found[-1][0], min(found[-1][1], at)
+
+    def lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
+        """Return when a broker was lost that was away as its sessions were adopted; None if it was not. Others may have
+        noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
+        for lost, back in self.of(broker):
+            if lost <= adopted + NEAR:
+                return lost if back >= adopted - UNNOTICED else None
+        return None
 
     def of(self, broker: BrokerRef) -> Iterator[tuple[float, float]]:
         """Yield when a broker was lost, and when it was back, or infinity: the last times, the latest first."""

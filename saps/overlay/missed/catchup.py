@@ -307,15 +307,10 @@ class CatchUp:
         lag = self.lags.get(broker)
         if lag is not None:
             lag.wanted.add(topic_filter, math.inf, seq)
-        elif self._owes and broker not in self._known:
+        elif (self.log.messages or self.heirs.in_doubt) and broker not in self._known:
             lag = self._behind_since(broker, 0, unnoticed=True)
             self._ask(lag)
             lag.wanted.add(topic_filter, math.inf, seq)
-
-    @property
-    def _owes(self) -> bool:
-        """Whether brokers that were never lost may lack something: a session there may come from one that was."""
-        return self.log.active and (self.log.messages > 0 or self.heirs.in_doubt)
 
     def owed_above(self, broker: BrokerRef, seq: int) -> int:
         lag = self.lags.get(broker)
@@ -356,7 +351,7 @@ class CatchUp:
 
     def _tell_all(self) -> None:
         self._telling = False
-        if self._owes:
+        if self.log.messages or self.heirs.in_doubt:
             self._rounds += 1
             self._told = self._rounds, self._port.now
             self._tell(self._rounds, TELL_AGAIN)

@@ -20,9 +20,9 @@ from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, Publish, WantedFilters
 from saps.overlay.frames.sessions import Bequest
-from saps.overlay.missed.absences import Absences
+from saps.overlay.missed.absences import UNNOTICED, Absences
 from saps.overlay.missed.flight import Flight
-from saps.overlay.missed.lag import NEAR, TOLD, Cause, Doubts, Lag, State, Stay, Wanted
+from saps.overlay.missed.lag import TOLD, Cause, Doubts, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import Fate, MissedLog, Place, Served
 from saps.overlay.port import Port
 from saps.overlay.rendezvous.publisher_registry import PublisherRegistry
@@ -37,8 +37,6 @@ ADOPTED = 5.0
 """Seconds from a broker's death by which its heir has asked for what it had missed, unless it had no sessions."""
 NOTHING_BUT_DOUBTS = 1 << 63
 """Above all sequence numbers: a filter that counts from here on counts for publications in doubt only."""
-UNNOTICED = 15.0
-"""Longest time between a broker's death and its detection here, in seconds."""
 
 
 class _Left(NamedTuple):
@@ -107,7 +105,8 @@ class Heirs:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether publications may have been lost on their way to a broker that was lost, or is."""
+        """Whether publications may have been lost on their way to a broker that was lost, or is. A session may have
+        gone from it to one that was not."""
         return any(lag.doubts.seqs for lag in self._lags.values()) or any(e.doubts.seqs for e in self._left.values())
 
     def is_over(self, broker: BrokerRef) -> None:
@@ -295,17 +294,9 @@ class Heirs:
             if former.broker.name == self._port.me.name:
                 if former.broker != self._port.me:
                     gone = math.inf  # an earlier incarnation of this broker: its own clients got what it published
-            elif (lost := self._lost_at(former.broker, lag.since - heir.came)) is not None:
+            elif (lost := self.absences.lost_at(former.broker, lag.since - heir.came)) is not None:
                 gone = lost
         return Stay(former.broker, came, gone)
-
-    def _lost_at(self, broker: BrokerRef, adopted: float) -> float | None:
-        """Return when a broker was lost here that was away as its sessions were adopted; None if it was not. Others may
-        have noticed it up to `NEAR` seconds earlier, and it may have been back for `UNNOTICED` seconds."""
-        for lost, back in self.absences.of(broker):
-            if lost <= adopted + NEAR:
-                return lost if back >= adopted - UNNOTICED else None
-        return None
 
     def bequeath(self, inherit: Inherit) -> Bequeathed:
         """Send an heir this broker's publications that the owner has missed. Returns the number of `Bequest` frames

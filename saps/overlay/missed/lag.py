@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import compress
 from typing import NamedTuple
 
+from saps.overlay.missed.absences import NEAR
 from saps.overlay.missed.flight import Flight
 from saps.overlay.missed.log import Fate, MissedLog, Place
 from saps.overlay.missed.published import Published
@@ -15,9 +16,6 @@ from saps.overlay.ring.keys import BrokerRef
 from saps.routing.subscriptions import FilterNode
 from saps.topics import shared
 
-NEAR = 5.0
-"""Seconds before a session came to the first broker that is known of, in which what went to that broker may not have
-come to the session. What is older went to the brokers before."""
 TOLD = 1.0
 """Longest time in seconds between a question about sessions and the answer, which tells how long ago they came."""
 

@@ -17,7 +17,7 @@ from saps.marks import hit
 from saps.mesh import SessionHost
 from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.overlay.frames.delivery import MOST_FORMER
-from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.absences import UNNOTICED
 from saps.overlay.missed.lag import Stay
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef

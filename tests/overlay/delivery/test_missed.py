@@ -15,9 +15,10 @@ from saps.overlay.delivery.order import DOUBTED
 from saps.overlay.frames.calls import Bequeathed, Inherit
 from saps.overlay.frames.copies import LONG_AGO
 from saps.overlay.frames.delivery import Former, WantedFilter, WantedFilters
+from saps.overlay.missed.absences import UNNOTICED
 from saps.overlay.missed.alarm import AGAIN
 from saps.overlay.missed.catchup import LINGER, CatchUp
-from saps.overlay.missed.heirs import KEPT, UNNOTICED
+from saps.overlay.missed.heirs import KEPT
 from saps.overlay.missed.lag import TOLD, Cause, Lag, State, Stay, Wanted
 from saps.overlay.missed.log import MissedLog
 from saps.overlay.missed.published import Published
@@ -541,6 +542,33 @@ def test_a_broker_that_has_begun_beyond_a_cut_may_lack_what_was_published_meanwh
     simulation.run(20)
     assert [message.payload for _, message in again.delivered] == [b"missed"]
     assert not lacks(again.ref, ["+"])
+
+
+def _cut_off_unheard(seed: int) -> list[bytes]:
+    """What a broker gets that has started again, and was cut off from a publisher's before that had heard it itself."""
+    simulation = Simulation(seed)
+    one, two, three, _ = simulation.build(4)
+    two.subscribe("t")
+    simulation.run(2)
+    one.publish("t", b"before", 1)
+    simulation.run(1)
+    simulation.crash(two.name)
+    simulation.run(3)
+    again = simulation.add(two.name, "c0", three.name)
+    again.subscribe("t")
+    simulation.run_until(lambda: bool(one.node.rendezvous.publishers.baselines(again.ref)), 5)
+    one.publish("t", b"missed", 1)
+    simulation.partition([one.name])
+    simulation.run(6)
+    simulation.heal()
+    simulation.run(20)
+    return [message.payload for _, message in again.delivered]
+
+
+@marks.expect("doubts about an incarnation that was never heard")
+def test_what_went_to_an_incarnation_that_a_cut_kept_from_being_heard_comes_after_it() -> None:
+    """Others had told its filters just before the cut."""
+    assert [_cut_off_unheard(seed) for seed in range(1, 12)] == 11 * [[b"missed"]]
 
 
 def test_what_a_former_broker_may_lack_is_for_the_sessions_that_were_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.delivery import Missed
 from saps.overlay.frames.sessions import Append
-from saps.overlay.missed.heirs import UNNOTICED
+from saps.overlay.missed.absences import UNNOTICED
 from saps.overlay.ring.keys import BrokerRef
 from saps.overlay.sessions.migration.migration import MigrationSource
 from saps.overlay.sessions.migration.transfer import Stage

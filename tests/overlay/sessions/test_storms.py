@@ -50,12 +50,6 @@ def test_what_went_live_to_a_broker_as_it_caught_up_reaches_its_heir() -> None:
     Storm(31, disks=True).carry_out()
 
 
-@marks.expect("doubts about an incarnation that was never heard")
-def test_what_went_to_an_incarnation_that_a_cut_kept_from_being_heard_comes_after_it() -> None:
-    """Others had told its filters just before the cut; its clients' sessions came to it during the cut."""
-    Storm(183, disks=True).carry_out()
-
-
 @pytest.mark.parametrize(("seed", "disks"), kept((231, False), (232, False), (201, True), (202, True), quick=1))
 def test_orderly_restarts_in_storms_cost_nothing(seed: int, disks: bool) -> None:
     Storm(seed, disks, RESTARTS, 4).carry_out()

@@ -25,6 +25,6 @@ def test_a_broker_that_has_stood_still_ends_no_session_of_another() -> None:
 @pytest.mark.parametrize("seed", [47, 126])
 @marks.expect("own publications made up for a session that comes before all is settled")
 def test_the_publications_of_the_broker_to_which_a_session_moves_are_not_lost(seed: int) -> None:
-    """They were on their way to the broker that the session left, and the move waited no longer. Some came later, out of
-    order."""
+    """They were on their way to the broker that the session left, and the move waited no longer. Some came later,
+    out of order."""
     standing_still(seed, disks=False, rounds=1, patience=0.7)
