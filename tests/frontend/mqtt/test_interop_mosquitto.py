@@ -84,6 +84,7 @@ async def test_retained(server: MqttServer, version: str) -> None:
         assert await subscription.message() == "state/lamp on q1 r1"
         await publish(server, "-V", version, "-r", "-n", "-t", "state/lamp")
         assert await subscription.message() == "state/lamp  q0 r0"
+    assert not any(each.hub.retained.matching("#", None) for each in servers_of(server))
     assert not any(len(each.hub.retained) for each in servers_of(server))
 
 

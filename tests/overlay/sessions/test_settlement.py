@@ -59,11 +59,13 @@ def test_a_broker_that_answers_late_what_it_wants_does_not_get_what_its_earlier_
     disasters(seed)
 
 
+@pytest.mark.soak
 def test_the_log_of_an_earlier_life_whose_clock_differed_brings_nothing_again() -> None:
     """What had gone to a broker's earlier life seemed to be published after the next one had begun."""
     disasters(59)
 
 
+@pytest.mark.soak
 def test_a_restored_copy_is_adopted_beside_what_a_repaired_file_has_begun_anew() -> None:
     """All lost power during an adoption, and its copy counted as older than the session of a later incarnation."""
     disasters(173)
