@@ -307,7 +307,7 @@ class CatchUp:
         lag = self.lags.get(broker)
         if lag is not None:
             lag.wanted.add(topic_filter, math.inf, seq)
-        elif (self.log.messages or self.heirs.in_doubt) and broker not in self._known:
+        elif self.log.active and self.log.messages and broker not in self._known:
             lag = self._behind_since(broker, 0, unnoticed=True)
             self._ask(lag)
             lag.wanted.add(topic_filter, math.inf, seq)
@@ -351,7 +351,7 @@ class CatchUp:
 
     def _tell_all(self) -> None:
         self._telling = False
-        if self.log.messages or self.heirs.in_doubt:
+        if self.log.active and self.log.messages:
             self._rounds += 1
             self._told = self._rounds, self._port.now
             self._tell(self._rounds, TELL_AGAIN)

@@ -103,12 +103,6 @@ class Heirs:
         )
         return any(lag.doubts.seqs or (lag.baselines and self._log.messages) for lag in recent)
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether publications may have been lost on their way to a broker that was lost, or is. A session may have
-        gone from it to one that was not."""
-        return any(lag.doubts.seqs for lag in self._lags.values()) or any(e.doubts.seqs for e in self._left.values())
-
     def is_over(self, broker: BrokerRef) -> None:
         """Record that an incarnation is over, as a later one was heard. The failure detector and the publishers' side
         may both report it; the first report counts."""

@@ -2,7 +2,7 @@
 
 The brokers beyond a cut do not know that a session has moved, or was adopted. To them a former broker had its filters;
 this one has them only from then on. When they ask what this broker has missed, it also names the former ones. These are
-part of a session's copies, for its heirs, and in this broker's file.
+part of a session's copies, for its heirs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
-
-import msgspec
 
 from saps.marks import hit
 from saps.mesh import SessionHost
@@ -21,7 +19,6 @@ from saps.overlay.missed.absences import UNNOTICED
 from saps.overlay.missed.lag import Stay
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.heritage_rows import HeritageRows, Stored
 from saps.overlay.sessions.publications import Publications
 from saps.routing.batch import Batch
 from saps.topics import shared
@@ -67,10 +64,6 @@ class Heritage:
         """By client and `SessionHost.birth` of its session: when that came here, and the brokers that it left."""
         self._looked = port.now
         """When old entries were last forgotten."""
-        self._rows: HeritageRows | None = None
-        """The rows in this broker's file; None without one."""
-        self._stored: dict[str, Stored] = {}
-        """By client: what the file had when this broker started."""
         self._told = -math.inf
         """Until when another broker's word for a cut counts, in seconds of the port's clock."""
 
@@ -89,8 +82,6 @@ class Heritage:
         if now - self._looked >= UNNOTICED:
             self._looked = now
             self._left = {key: came for key, came in self._left.items() if came[0] >= now - self._kept}
-            if self._rows is not None:
-                self._rows.drop_but({each for each, _ in self._left} | self._stored.keys())
         found: list[_Left] = []
         for each in heirlooms:
             age = each.age if each.age < LONG_AGO / 2 else each.age - LONG_AGO
@@ -100,41 +91,17 @@ class Heritage:
             del found[0]
         if (birth := self._birth(client)) and found:
             self._left[client, birth] = now, found[1 - MOST_FORMER :]
-            self._write(client)
-
-    def keep(self, rows: HeritageRows, stored: dict[str, Stored]) -> None:
-        """Keep the former brokers in a file from now on. `stored`: what it has, by client."""
-        self._rows, self._stored = rows, stored
-
-    def restored(self, clients: Iterable[str], former: BrokerRef | None) -> None:
-        """Note the former brokers of sessions that this broker has restored from its file, which its earlier
-        incarnation `former` has written. None: the file was repaired, and nobody knows."""
-        stored, self._stored = self._stored, {}
-        if former is None:
-            return
-        for client in clients:
-            each = stored.get(client, Stored(0.0, False, [Heirloom(former, 0.0)]))
-            *earlier, last = each.heritage
-            self.add(client, [*earlier, msgspec.structs.replace(last, age=LONG_AGO)], each.cut)
-
-    def _write(self, client: str) -> None:
-        if self._rows is not None:
-            self._rows.put(client, self.of(client), self.cut)
 
     def pulled(self, client: str, answered: frozenset[str]) -> None:
         """Note that the messages of a client's session are asked for now: what the broker from which it comes gets
         later does not come along. That broker has all that was published at the brokers with these names."""
         _, left = self._left.get((client, self._birth(client)), (0.0, []))
         left[-1:] = [_Left(each.stay._replace(left=self._port.now), answered, each.settled) for each in left[-1:]]
-        if left:
-            self._write(client)
 
     def answered(self, client: str, owner: BrokerRef, names: Iterable[str]) -> None:
         """Note the brokers that have sent what the former broker of a client's session, adopted here, had missed."""
         _, left = self._left.get((client, self._birth(client)), (0.0, []))
         left[:] = [each._replace(answered=frozenset(names)) if each.stay.broker == owner else each for each in left]
-        if left:
-            self._write(client)
 
     def caught_up(self, sessions: Iterable[tuple[str, int]], name: str, since: float) -> None:
         """Note that a broker has sent these sessions (`Legacy.clients`), if they have been here from the time `since`
@@ -143,7 +110,6 @@ class Heritage:
             came, left = self._left.get(session, (math.inf, []))
             if came <= since:
                 left[:] = [each._replace(answered=each.answered | {name}) for each in left]
-                self._write(session[0])
 
     @property
     def _kept(self) -> float:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from saps.marks import hit
 from saps.mesh import Arrival
 from saps.overlay.frames.calls import Claim, Roster, SessionLease, SessionLeases
+from saps.overlay.frames.copies import LONG_AGO, Heirloom
 from saps.overlay.port import Bodies, Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.retained.notices import Notices
@@ -213,7 +214,9 @@ class Sessions:
 
     def restored(self, clients: Iterable[str]) -> None:
         self.doubts.unsure.update(clients)
-        self.migrations.heritage.restored(clients, self.copied.former)
+        if (former := self.copied.former) is not None:
+            for client in clients:
+                self.migrations.heritage.add(client, [Heirloom(former, LONG_AGO)])
 
     @property
     def bodies(self) -> Bodies:

@@ -35,8 +35,6 @@ def records(found: Examined) -> Iterator[dict[str, Any]]:
         record = msgspec.msgpack.decode(encoded, type=Record)
         yield {"record": "retained", **_message(record.message), "expires": record.expires / 1000 or None}
     for owner, rows in saved.held.items():
-        if " " not in owner:  # of this broker itself
-            continue
         yield {"record": "copies", "owner": owner, "records": len(rows)}
     for table, reason, content in found.reader.quarantine:
         yield {"record": "set aside", "table": table, "reason": reason, "content": content}

@@ -31,35 +31,6 @@ def test_a_restarted_broker_is_where_its_sessions_were_before() -> None:
     assert [each.owner for each in again.node.sessions.migrations.heritage.of("c")] == [two.ref, again.ref]
 
 
-@pytest.mark.parametrize("jump", [0.0, 3600.0, -3600.0])
-def test_a_broker_that_starts_again_during_a_cut_knows_where_its_sessions_were(jump: float) -> None:
-    """The session had moved there during the cut, and was owed what its former broker had missed."""
-    mesh = Replicated(1, disks=True, copies=1)
-    brokers = mesh.build(6, clusters=2)
-    one, two, other, *_ = (broker for broker in brokers if broker.ref.cluster == "c0")
-    far = next(broker for broker in brokers if broker.ref.cluster == "c1")
-    nomad = Nomad.at(one, mesh)
-    mesh.tell(far, 0, 1)
-    mesh.run(3)
-    mesh.partition([broker.name for broker in brokers if broker.ref.cluster == "c0"])
-    for number in range(2, 8, 2):
-        mesh.tell(far, number, 1)
-        mesh.run(0.2)
-    mesh.run(8)
-    nomad.arrive(two)
-    mesh.run(2)
-    mesh.crash(two.name)
-    mesh.run(3)
-    mesh.jump = jump
-    mesh.restart(two.name, other.name)
-    mesh.run(5)
-    mesh.heal()
-    mesh.run(10)
-    nomad.arrive(other)
-    nomad.attend(5)
-    assert [*dict.fromkeys(nomad.got[1])] == [b"%s %d" % (far.name.encode(), number) for number in range(0, 8, 2)]
-
-
 def test_a_session_is_at_both_brokers_while_it_moves() -> None:
     """Else what is published meanwhile is at none of them, and comes again after a restart (`make chaos`)."""
     mesh = Replicated(1)

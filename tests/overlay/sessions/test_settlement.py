@@ -53,7 +53,7 @@ def test_a_holder_that_misses_the_end_of_an_adoption_does_not_adopt_after_a_loss
 
 
 @marks.expect("asked again what a broker wants")
-@pytest.mark.parametrize("seed", [8])
+@pytest.mark.parametrize("seed", [43])
 def test_a_broker_that_answers_late_what_it_wants_does_not_get_what_its_earlier_life_had(seed: int) -> None:
     """The publishers' broker asked it before it could answer, and counted the age of its filters from then."""
     disasters(seed)

@@ -102,8 +102,6 @@ class Replicas:
             self._adopt,
             self._done,
             self._forget_log,
-            sessions.migrations.heritage,
-            wall,
         )
         self.when_stored: Callable[[Callable[[], None]], None] = _at_once
         """Runs an action when all changes so far are stored and copied."""

@@ -26,8 +26,6 @@ from saps.overlay.port import Port
 from saps.overlay.rendezvous.range_calls import Outcome, RangeCalls
 from saps.overlay.ring.keys import ALL_BROKERS, BrokerRef
 from saps.overlay.sessions.directory import partition_of, shelf
-from saps.overlay.sessions.heritage import Heritage
-from saps.overlay.sessions.heritage_rows import OWNER, HeritageRows
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.overlay.sessions.replicas.shelf import Shelf
 from saps.overlay.sessions.replicas.states import Event, State, following
@@ -61,14 +59,11 @@ class Restored:
         adopt: Callable[[Log, Copy], None],
         done: Callable[[Log], None],
         drop: Callable[[Log], None],
-        heritage: Heritage,
-        wall: Callable[[], float],
     ) -> None:
         """`copies` are all copies here, `over` the logs whose sessions some broker owns again. `here` returns whether
         this broker has a session of the client of its own.
 
-        `adopt` adopts the sessions of a log, `drop` drops a copy that is of no use, `done` also refuses its log.
-        `heritage` keeps its rows in the same file. `wall` returns the time in seconds since the epoch."""
+        `adopt` adopts the sessions of a log, `drop` drops a copy that is of no use, `done` also refuses its log."""
         self._port = port
         self._calls = calls
         self._shelf = shelf
@@ -78,8 +73,6 @@ class Restored:
         self._adopt = adopt
         self._done = done
         self._drop = drop
-        self._heritage = heritage
-        self._wall = wall
         self._rounds = 0
         self._begun = -math.inf
         self._former: set[str] = set()
@@ -92,8 +85,6 @@ class Restored:
         for copy in self._shelf.begin(journal, self._port.me, held, jump):
             copy.state = State.RESTORED
             self._copies[copy.owner, copy.log] = copy
-        rows = HeritageRows(journal, self._wall)
-        self._heritage.keep(rows, rows.read(held.get(OWNER, {}), jump))
         self._logs()
 
     def leases(self) -> list[SessionLease]:

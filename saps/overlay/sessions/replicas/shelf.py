@@ -14,7 +14,6 @@ import msgspec
 
 from saps.overlay.frames.copies import Changes, MessageCopy, QueuedCopy, SessionCopy, SubscriptionCopy
 from saps.overlay.ring.keys import BrokerRef
-from saps.overlay.sessions.heritage_rows import OWNER
 from saps.overlay.sessions.replicas.copies import Copy
 from saps.storage.journal import Journal, Table
 from saps.storage.past import pack
@@ -67,7 +66,7 @@ class Shelf:
         journal.put(Table.HELD, ("", str(me.incarnation)), ("", str(me.incarnation), b""))
         found = []
         for owner, rows in held.items():
-            if not owner or owner == OWNER:
+            if not owner:
                 continue
             copy = _read(rows)
             if copy is not None and copy.whole and copy.sessions:
