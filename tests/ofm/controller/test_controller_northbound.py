@@ -98,7 +98,8 @@ async def test_a_switch_that_comes_and_goes_at_once_leaves_no_coroutine_behind()
         service.switch_down(1)
         await asyncio.sleep(0)
         gc.collect()
-    assert [str(warning.message) for warning in found] == []
+    said = [str(warning.message) for warning in found]
+    assert [each for each in said if "coroutine" in each] == []  # other tests' sockets may be collected here, too
     await service.close()
 
 
