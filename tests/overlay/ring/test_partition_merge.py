@@ -10,7 +10,7 @@ import pytest
 from saps.overlay.ring.keys import Key, Ref, common_prefix, membership
 from saps.simulator import SimBroker, Simulation
 
-pytestmark = pytest.mark.simulation
+pytestmark = [pytest.mark.simulation, pytest.mark.xdist_group("partition_merge")]
 
 BROKERS, TOPICS = 24, 12
 
