@@ -46,9 +46,8 @@ MOST = 1 << 16
 
 
 class _Search(NamedTuple):
-    """A broker that is sought."""
+    """The last search for a broker."""
 
-    to: BrokerRef
     path: int
     at: float
 
@@ -135,7 +134,7 @@ class Detours:
         if broker in self.ways or (search is not None and now - search.at < AGAIN):
             return
         self._numbers += 1
-        self._sought[broker] = _Search(broker, self._numbers, now)
+        self._sought[broker] = _Search(self._numbers, now)
         for other in self._candidates(broker):
             self._port.send(other, Relay(broker, self._port.me, self._numbers, []))
 
