@@ -15,7 +15,7 @@ from saps.frontend.mqtt.codec.publish_encode import form_for
 from saps.frontend.mqtt.session.durable import mark
 from saps.frontend.mqtt.session.replay import still_retained
 from saps.frontend.mqtt.session.window import Copy
-from saps.messages import Message, Subscription
+from saps.messages import Message, Subscription, size_of
 from saps.routing.batch import UNNUMBERED, Batch, Form, Origin
 from saps.routing.subscriptions import Target
 from saps.storage.journal import Stored
@@ -226,15 +226,15 @@ def ordered(copies: list[Copy]) -> list[Copy]:
 
 
 def _size(item: Item) -> int:
-    return 64 if item.message is None else 64 + len(item.message.payload) + len(item.message.topic)
+    return 64 if item.message is None else size_of(item.message)
 
 
-def _batches(values: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+def _batches(values: Iterable[T], measured: Callable[[T], int]) -> Iterator[list[T]]:
     """Group the values into parts, in their order."""
     batch, size = list[T](), 0
     for value in values:
         batch.append(value)
-        size += size_of(value)
+        size += measured(value)
         if size >= PART:
             yield batch
             batch, size = [], 0
