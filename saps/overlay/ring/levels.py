@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from saps.overlay.frames.calls import Gone
 from saps.overlay.frames.ring import Level, Relink, Seek
 from saps.overlay.port import Port
 from saps.overlay.ring.keys import MEMBERSHIP_BITS, BrokerRef, Key, Ref, common_prefix, membership
@@ -120,7 +121,7 @@ class Levels:
 
         The walk steps over a row of own nodes at once, as only the last of a row has links above level 0. To the upper
         levels a broker with thousands of keys therefore looks like one with a few. The neighbour learns of the
-        searching node as well, so one search repairs both sides."""
+        searching node as well, so one search repairs both sides. The broker whose link led to a missing node is told."""
         if frame.origin.broker != self._port.me:
             self._meet(frame.origin)
         vector = membership(frame.origin.key)
@@ -128,7 +129,10 @@ class Levels:
         found: Ref | None = None
         while at is not None:
             node = self._routing.nodes.get(at)
-            if node is None or node.state is State.JOINING:
+            if node is None:
+                self._port.send(sender, Gone(at))
+                break
+            if node.state is State.JOINING:
                 break
             if frame.rightward:
                 node = self._routing.end_of_row(node)
@@ -146,7 +150,7 @@ class Levels:
                     ahead.broker, Seek(ahead.key, frame.level, frame.rightward, frame.origin, frame.ttl - 1)
                 )
                 return
-            at = ahead.key
+            sender, at = self._port.me, ahead.key
         answer = Level(frame.origin.key, frame.level, frame.rightward, found)
         if frame.origin.broker == self._port.me:
             self.on_level(self._port.me, answer)

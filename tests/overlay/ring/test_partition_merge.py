@@ -10,12 +10,12 @@ import pytest
 from saps.overlay.ring.keys import Key, Ref, common_prefix, membership
 from saps.simulator import SimBroker, Simulation
 
-pytestmark = [pytest.mark.simulation, pytest.mark.xdist_group("partition_merge")]
+pytestmark = pytest.mark.simulation
 
 BROKERS, TOPICS = 24, 12
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def mesh() -> Simulation:
     """Brokers with many keys each, half of which are put apart from the others for some time."""
     simulation = Simulation(7, check=False)
