@@ -254,10 +254,10 @@ class Sending:
 
     def _passed(self, lag: Lag, record: Record) -> None:
         """Make topics live again for the broker whose last logged publication is in this record."""
-        for part in record.body.parts:
-            last = self._log.topics.get(part.topic)
-            if last is not None and last[0] <= lag.passed:
-                self._publishers.caught_up(part.topic, last[0])
+        logged = self._log.topics
+        self._publishers.divide_again(
+            part.topic for part in record.body.parts if part.topic in logged and logged[part.topic][0] <= lag.passed
+        )
 
     def on_caught(self, sender: BrokerRef, frame: Caught) -> None:
         """Handle a broker's answer: send it more, or report it to `done` if it has everything."""

@@ -312,13 +312,6 @@ class PublisherRegistry:
         is owed publications with greater sequence numbers."""
         return {topic_filter: entry.baseline for topic_filter, entry in self.filters.of_incarnation(broker)}
 
-    def caught_up(self, topic: str, seq: int) -> None:
-        """Note that a broker has got what it had missed of a topic, up to this publication of QoS 1 or 2, so that it
-        does not wait for a later predecessor."""
-        if (stream := self.streams.get(topic)) is not None:
-            stream.divide_again()
-            stream.last_seq = min(stream.last_seq, seq)
-
     def note(
         self, topic_filter: str, broker: BrokerRef, version: int, baseline: int | None = None, present: bool = True
     ) -> RemoteFilter | None:
