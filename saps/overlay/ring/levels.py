@@ -121,7 +121,7 @@ class Levels:
 
         The walk steps over a row of own nodes at once, as only the last of a row has links above level 0. To the upper
         levels a broker with thousands of keys therefore looks like one with a few. The neighbour learns of the
-        searching node as well, so one search repairs both sides. The broker whose link led to a missing node is told."""
+        searching node as well, so one search repairs both sides. A broker whose link led to a missing node is told."""
         if frame.origin.broker != self._port.me:
             self._meet(frame.origin)
         vector = membership(frame.origin.key)
