@@ -291,6 +291,8 @@ class Subscriptions:
         if not present or not registration.ready:
             self._versions += 1
             registration.version = self._versions
+        if not present:
+            self._forget_promises(registration.topic_filter)
         registration.stale = False
 
         def linked() -> None:
@@ -354,6 +356,8 @@ class Subscriptions:
         registration.busy = False
         registration.announcement = None
         registration.told = told
+        if not present:  # publishers that collected meanwhile have heard of the withdrawal since
+            self._forget_promises(registration.topic_filter)
         if present == registration.wanted:
             registration.ready = present
             waiters, registration.waiters = registration.waiters, []
@@ -371,6 +375,9 @@ class Subscriptions:
         del self.registrations[topic_filter]
         if _is_wild(topic_filter):
             self._wild.prune(topic_filter.split("/"))
+
+    def _forget_promises(self, topic_filter: str) -> None:
+        """Forget what publishers have promised for a filter that is withdrawn, though it may be subscribed again."""
         self._announced_to.drop(topic_filter)
         self._collected_by.drop(topic_filter)
 

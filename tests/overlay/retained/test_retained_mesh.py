@@ -48,6 +48,13 @@ def test_retained_then_live_without_loss_or_double(seed: int) -> None:
     mesh.judge_newcomers()
 
 
+def test_a_filter_that_is_subscribed_again_is_promised_nothing_for_its_former_subscription() -> None:
+    """What a publisher had not sent meanwhile was left out of the retained messages, as if it were still to come."""
+    _, mesh = scene(268, 120, churn=False)
+    mesh.run(6)
+    mesh.judge_clients()
+
+
 @SCHEDULES
 @given(SEEDS)
 def test_what_was_acknowledged_survives_crashes(seed: int) -> None:
