@@ -178,6 +178,50 @@ def beside_a_cut(seed: int, disks: bool) -> None:
     trial.judge()
 
 
+def bursts(seed: int, disks: bool) -> None:
+    """The client moves within its site during a cut. When that is over, all brokers publish in bursts while others
+    catch up: some messages go directly, others by the log. A subscriber at each broker gets all of them, too."""
+    trial = Ordeal(seed, disks, 8, clusters=2)
+    mesh, rng = trial.mesh, trial.rng
+    trial.speakers = mesh.alive()
+    others = [Nomad(mesh, f"x{number}") for number, _ in enumerate(mesh.alive())]
+    for other, broker in zip(others, mesh.alive(), strict=True):
+        other.arrive(broker)
+        other.subscribe("t/#")
+    mesh.run(2)
+    begin = {qos: len(owed) for qos, owed in trial.owed.items()}
+    everybody = [trial.nomad, *others]
+
+    def tell(count: int, pauses: list[float]) -> None:
+        for _ in range(count):
+            trial.tell()
+            mesh.run(rng.choice(pauses))
+            for each in everybody:
+                each.hear()
+                each.answer()
+
+    for _ in range(2):
+        site = rng.choice(["c0", "c1"])
+        inside = [broker.name for broker in mesh.alive() if broker.ref.cluster == site]
+        trial.nomad.connect(mesh.brokers[rng.choice(inside)])
+        trial.listen(3)
+        mesh.partition(inside)
+        tell(30, [0.05])
+        trial.nomad.connect(mesh.brokers[rng.choice(inside)])
+        tell(40, [0.1])
+        mesh.heal()
+        tell(150, [0, 0, 0.0005, 0.002, 0.01])
+        for _ in range(60):
+            trial.listen(0.2)
+            for other in others:
+                other.hear()
+                other.answer()
+    for other in others:
+        judge(other, {qos: trial.owed[qos][begin[qos] :] for qos in (1, 2)}, trial.speakers, f"(seed {seed})")
+    trial.settle()
+    trial.judge()
+
+
 def ring(seed: int, disks: bool) -> None:
     """Each broker hears all others but the one that is opposite in a ring. The client goes round among all of them, and
     each has another subscriber, so that whatever is published goes to all that hear."""

@@ -279,6 +279,19 @@ class Inbox:
             sequence.tail = seq
             self._ask_later(origin, topic, sequence, new)
 
+    def awaits(self, origin: BrokerRef, topic: str, seq: int) -> bool:
+        """Return whether the origin owes this broker a publication that has not come, and may still come. If so, asks
+        for it as `expect` does."""
+        baseline = self._baseline(topic, (origin.name, origin.incarnation))
+        if baseline is None or self.has(origin, topic, seq):
+            return False
+        if self._port.lost(origin) and self._port.now - self._died.get(origin, 0.0) >= MEMORY:
+            return False
+        if self._sequence(origin, topic) is None:
+            self._begin(origin, topic, 0)
+        self.expect(origin, topic, seq)
+        return True
+
     def delivered(self, origin: BrokerRef, topic: str) -> int:
         """Return the number of the last publication delivered from `origin` to a topic, or 0 for none."""
         sequence = self._sequence(origin, topic)

@@ -258,6 +258,9 @@ class MadeUp(Frame, tag=92):
     """Whether you were sent them, so that they come to all that are here by then."""
     groups: Annotated[list[Number], Meta(max_length=MOST_GROUPS)] = []
     """The groups of sessions that have missed them: `WantedFilters.number` of each."""
+    after: Annotated[list[Part], Meta(max_length=MOST)] = []
+    """By topic: the number (`prev`) of my publication before these, if I have sent you that one directly. It must come
+    before you take these."""
 
 
 class Caught(Frame, tag=93):

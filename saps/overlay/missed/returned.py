@@ -55,8 +55,8 @@ class Returned:
         """By sender: what it was named in the last two rounds."""
         self._until = 0.0
         """When the next frame is taken at the latest, in seconds of the port's clock."""
-        self._waiting: deque[tuple[BrokerRef, MadeUp]] = deque()
-        """Frames that wait for slow clients, each with its sender."""
+        self._waiting: dict[BrokerRef, deque[MadeUp]] = {}
+        """By sender: frames that wait for slow clients, or for what they must not overtake."""
 
     def missing(self, body: Missing, keys: list[Key]) -> Iterable[Result]:
         """Handle a broker's notice to all that it has a log (`Missing`): name the wanted filters if there are any."""
@@ -95,25 +95,36 @@ class Returned:
                 yield legacy, filters[begin : begin + MOST_ANNOUNCED]
 
     def on_made_up(self, sender: BrokerRef, frame: MadeUp) -> None:
-        """Take a frame of missed publications, once the clients here keep up with those taken before."""
-        waiting = self._waiting
-        if (waiting or self._must_wait()) and sum(broker == sender for broker, _ in waiting) < MOST:
-            hit("what was missed waits for slow clients")
-            waiting.append((sender, frame))
-            if len(waiting) == 1:
+        """Take a frame of missed publications, once the clients here keep up with those taken before, and what it must
+        not overtake has come."""
+        waiting = self._waiting.get(sender)
+        if waiting is None:
+            if not self._must_wait(sender, frame):
+                self._take(sender, frame)
+                return
+            if not self._waiting:
                 self._port.after(AGAIN, self._take_up)
-        elif not waiting:
-            self._take(sender, frame)
+            waiting = self._waiting[sender] = deque()
+        if len(waiting) < MOST:
+            waiting.append(frame)
 
-    def _must_wait(self) -> bool:
-        return self._lagging() and self._port.now < self._until
+    def _must_wait(self, sender: BrokerRef, frame: MadeUp) -> bool:
+        if self._lagging() and self._port.now < self._until:
+            hit("what was missed waits for slow clients")
+            return True
+        if any([self._inbox.awaits(sender, each.topic, each.prev) for each in frame.after]):
+            hit("what was missed waits for what was sent directly before")
+            return True
+        return False
 
     def _take_up(self) -> None:
-        """Take the frames that wait, as far as the clients keep up."""
-        waiting = self._waiting
-        while waiting and not self._must_wait():
-            self._take(*waiting.popleft())
-        if waiting:
+        """Take the frames that wait, unless they must wait longer."""
+        for sender, waiting in list(self._waiting.items()):
+            while waiting and not self._must_wait(sender, waiting[0]):
+                self._take(sender, waiting.popleft())
+            if not waiting:
+                del self._waiting[sender]
+        if self._waiting:
             self._port.after(AGAIN, self._take_up)
 
     def _take(self, sender: BrokerRef, frame: MadeUp) -> None:

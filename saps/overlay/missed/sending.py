@@ -11,7 +11,7 @@ from typing import NamedTuple
 from saps.marks import hit
 from saps.messages import Message
 from saps.overlay.delivery.publications import batch_of, first_seq, select, together
-from saps.overlay.frames.delivery import Caught, MadeUp, Publish
+from saps.overlay.frames.delivery import Caught, MadeUp, Part, Publish
 from saps.overlay.missed.flight import Sent
 from saps.overlay.missed.lag import Cause, Lag, State
 from saps.overlay.missed.log import MissedLog, Record
@@ -46,6 +46,8 @@ class _Part(NamedTuple):
     """`MadeUp.sent`"""
     missed_by: tuple[int, ...]
     """`MadeUp.groups`"""
+    after: tuple[Part, ...] = ()
+    """`MadeUp.after`"""
 
 
 class Sending:
@@ -190,10 +192,10 @@ class Sending:
             frames = lag.flight.frames
             if not frames:
                 lag.flight.progress = now
-            for (incarnation, here, sent, missed_by), alike in groupby(parts, key=lambda part: part[1:]):
+            for (incarnation, here, sent, missed_by, after), alike in groupby(parts, key=lambda part: part[1:]):
                 lag.serial += 1
                 bodies = together(part.body for part in alike)
-                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by])
+                frame = MadeUp(lag.round, lag.serial, bodies, incarnation, here, sent, [*missed_by], [*after])
                 frames.append(Sent(frame, *before, now))
                 logger.debug("sends %s %d frames that it has missed, to %d; for groups %s, here %s", lag.broker.name,
                              len(bodies), lag.passed, missed_by, here)  # fmt: skip
@@ -236,10 +238,16 @@ class Sending:
                 missed_by = wanted.missed(topic, record.at, seq, origin, sent[number])
             if here or missed_by:
                 found.setdefault((here, not (here or news[number]), missed_by), []).append(index)
+            if not (here or news[number]) and incarnation is None:
+                lag.live[topic] = seq
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
-        yield from (_Part(select(body, indexes), incarnation, *kind) for kind, indexes in found.items())
+        for (here, was_sent, missed_by), indexes in found.items():
+            part, live = select(body, indexes), lag.live
+            topics = [] if was_sent else [each.topic for each in part.parts if each.topic in live]
+            after = tuple(Part(topic, live.pop(topic)) for topic in topics)
+            yield _Part(part, incarnation, here, was_sent, missed_by, after)
 
     def _share(self, group: str, record: Record, index: int, broker: BrokerRef) -> None:
         """Hand a publication to a group whose members were all beyond the cut when it was published."""

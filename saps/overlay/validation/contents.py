@@ -119,6 +119,8 @@ UNSOUND: dict[type, Callable[[Any], str | None]] = {
     Append: lambda frame: changes_unsound(frame.changes),
     Bequest: lambda frame: publish_unsound(frame.body),
     WantedFilters: lambda frame: _first(subscription_fault(wanted.topic_filter) for wanted in frame.filters),
-    MadeUp: lambda frame: _first(map(publish_unsound, frame.bodies)),
+    MadeUp: lambda frame: _first(
+        [*map(publish_unsound, frame.bodies), *(topic_unsound(each.topic) for each in frame.after)]
+    ),
 }
 """By type, for all frames with content for clients: a function that returns why the content is invalid, or None."""

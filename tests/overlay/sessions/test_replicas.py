@@ -34,6 +34,7 @@ from tests import marks
 from tests.drawn import kept
 from tests.overlay.ordeals import (
     beside_a_cut,
+    bursts,
     cut_off,
     each_alone,
     flapping,
@@ -675,6 +676,11 @@ def test_moves_beside_a_cut_that_failed_once(seed: int, disks: bool) -> None:
     """What was published beyond the cut before a move, or a second one, never came; or came again after the next
     cut."""
     beside_a_cut(seed, disks)
+
+
+@pytest.mark.parametrize("seed", kept(17, 92, 48, quick=3))
+def test_bursts_after_a_cut_that_failed_once(seed: int) -> None:
+    bursts(seed, disks=False)
 
 
 @marks.expect("what was missed waits for slow clients")
