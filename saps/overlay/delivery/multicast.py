@@ -291,8 +291,11 @@ class Multicast:
             Nack: self._on_nack,
             Skip: lambda sender, frame: self._inbox.skip(sender, frame.topic, frame.seq, frame.given),
             OfmAck: self._on_ofm_ack,
-            HighWater: lambda sender, frame: self._inbox.expect(frame.origin or sender, frame.topic, frame.seq),
+            HighWater: self._on_high_water,
         }
+
+    def _on_high_water(self, sender: BrokerRef, frame: HighWater) -> None:
+        self._inbox.expect(frame.origin or sender, frame.topic, frame.seq)
 
     def _on_ofm_ack(self, sender: BrokerRef, frame: OfmAck) -> None:
         if self.tree_path is not None:

@@ -264,12 +264,12 @@ class Inbox:
             sequence.last = seq
             self._drain(origin, topic, sequence)
 
-    def expect(self, origin: BrokerRef, topic: str, seq: int) -> None:
+    def expect(self, origin: BrokerRef, topic: str, seq: int) -> bool:
         """Handle the origin's word that its last publication to the topic was `seq`. Asks for it unless it has come or
-        was never owed."""
+        was never owed. Returns whether it may come: False if the origin has been dead for `MEMORY`."""
         baseline = self._baseline(topic, (origin.name, origin.incarnation))
         if baseline is None or seq <= baseline:
-            return
+            return False
         sequence = self._sequence(origin, topic)
         if sequence is None:
             sequence = self._begin(origin, topic)
@@ -278,19 +278,7 @@ class Inbox:
             new = not sequence.missing
             sequence.tail = seq
             self._ask_later(origin, topic, sequence, new)
-
-    def awaits(self, origin: BrokerRef, topic: str, seq: int) -> bool:
-        """Return whether the origin owes this broker a publication that has not come, and may still come. If so, asks
-        for it as `expect` does."""
-        baseline = self._baseline(topic, (origin.name, origin.incarnation))
-        if baseline is None or self.has(origin, topic, seq):
-            return False
-        if self._port.lost(origin) and self._port.now - self._died.get(origin, 0.0) >= MEMORY:
-            return False
-        if self._sequence(origin, topic) is None:
-            self._begin(origin, topic, 0)
-        self.expect(origin, topic, seq)
-        return True
+        return not self._port.lost(origin) or self._port.now - self._died.get(origin, 0.0) < MEMORY
 
     def delivered(self, origin: BrokerRef, topic: str) -> int:
         """Return the number of the last publication delivered from `origin` to a topic, or 0 for none."""

@@ -40,6 +40,9 @@ class Flight:
         """When the broker was asked, was sent a frame after a pause, or answered, in seconds of the port's clock."""
         self.frames: deque[Sent] = deque()
         """The unanswered frames, oldest first."""
+        self.live: dict[str, int] = {}
+        """By topic: the last publication read from the log that was sent to the broker directly, and may be on its way;
+        it must not be overtaken."""
         self.room: float = LEAST
         """How many there may be."""
         self.answers: list[tuple[float, int]] = []

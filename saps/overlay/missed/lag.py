@@ -245,9 +245,6 @@ class Lag:
         """Sequence number up to which everything wanted has been sent."""
         self.serial = 0
         """While ASKED: number of the next `WantedFilters`. While GOING: number of the last frame sent."""
-        self.live: dict[str, int] = {}
-        """By topic: the last publication read from the log that was sent to the broker directly, and may be on its way;
-        it must not be overtaken."""
         self.flight = Flight(now)
 
     @property
@@ -292,7 +289,7 @@ class Lag:
         self.state, self.round, self.since, self.flight.progress = State.ASKED, number, now, now
         self.wanted, self.reading, self.passed, self.serial = Wanted(), self.place, self.start, 0
         self.flight.frames.clear()
-        self.live.clear()
+        self.flight.live.clear()
 
     def inherit(
         self, wanted: Wanted, doubts: Doubts | None, place: Place, taken: int, served: int, until: float = math.inf

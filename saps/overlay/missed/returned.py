@@ -112,7 +112,8 @@ class Returned:
         if self._lagging() and self._port.now < self._until:
             hit("what was missed waits for slow clients")
             return True
-        if any([self._inbox.awaits(sender, each.topic, each.prev) for each in frame.after]):
+        missing = [each for each in frame.after if not self._inbox.has(sender, each.topic, each.prev)]
+        if any([self._inbox.expect(sender, each.topic, each.prev) for each in missing]):
             hit("what was missed waits for what was sent directly before")
             return True
         return False

@@ -239,12 +239,12 @@ class Sending:
             if here or missed_by:
                 found.setdefault((here, not (here or news[number]), missed_by), []).append(index)
             if not (here or news[number]) and incarnation is None:
-                lag.live[topic] = seq
+                lag.flight.live[topic] = seq
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
         for (here, was_sent, missed_by), indexes in found.items():
-            part, live = select(body, indexes), lag.live
+            part, live = select(body, indexes), lag.flight.live
             topics = [] if was_sent else [each.topic for each in part.parts if each.topic in live]
             after = tuple(Part(topic, live.pop(topic)) for topic in topics)
             yield _Part(part, incarnation, here, was_sent, missed_by, after)
