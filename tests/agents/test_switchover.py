@@ -89,7 +89,8 @@ def test_partitions_that_failed_once(seed: int) -> None:
         (Mode.BOTH, 1730260233),
         (None, 26398),
         *((Mode.BOTH, seed) for seed in (2145261388, 4099813280, 26424)),
-        quick=4,
+        (Mode.EITHER, 434486945),
+        quick=5,
     ),
 )
 def test_moves_that_failed_once(mode: Mode | None, seed: int) -> None:
