@@ -48,6 +48,16 @@ class Ordeal:
                 self.tell(speaker, qos)
         self.mesh.run(2)
 
+    def subscribers(self) -> list[Nomad]:
+        """Other clients, one at each broker, that stay there."""
+        found = []
+        for number, broker in enumerate(self.mesh.alive()):
+            found.append(other := Nomad(self.mesh, f"x{number}"))
+            other.arrive(broker)
+            other.subscribe("t/#")
+        self.mesh.run(2)
+        return found
+
     def tell(self, speaker: SimBroker | None = None, qos: int = 0) -> None:
         self.number += 1
         speaker, qos = speaker or self.rng.choice(self.speakers), qos or self.rng.choice([1, 2])
@@ -184,21 +194,19 @@ def bursts(seed: int, disks: bool) -> None:
     trial = Ordeal(seed, disks, 8, clusters=2)
     mesh, rng = trial.mesh, trial.rng
     trial.speakers = mesh.alive()
-    others = [Nomad(mesh, f"x{number}") for number, _ in enumerate(mesh.alive())]
-    for other, broker in zip(others, mesh.alive(), strict=True):
-        other.arrive(broker)
-        other.subscribe("t/#")
-    mesh.run(2)
+    others = trial.subscribers()
     begin = {qos: len(owed) for qos, owed in trial.owed.items()}
-    everybody = [trial.nomad, *others]
+
+    def attend(*clients: Nomad) -> None:
+        for each in clients:
+            each.hear()
+            each.answer()
 
     def tell(count: int, pauses: list[float]) -> None:
         for _ in range(count):
             trial.tell()
             mesh.run(rng.choice(pauses))
-            for each in everybody:
-                each.hear()
-                each.answer()
+            attend(trial.nomad, *others)
 
     for _ in range(2):
         site = rng.choice(["c0", "c1"])
@@ -213,9 +221,7 @@ def bursts(seed: int, disks: bool) -> None:
         tell(150, [0, 0, 0.0005, 0.002, 0.01])
         for _ in range(60):
             trial.listen(0.2)
-            for other in others:
-                other.hear()
-                other.answer()
+            attend(*others)
     for other in others:
         judge(other, {qos: trial.owed[qos][begin[qos] :] for qos in (1, 2)}, trial.speakers, f"(seed {seed})")
     trial.settle()
@@ -251,12 +257,9 @@ def standing_still(seed: int, disks: bool, rounds: int, patience: float) -> None
     goes to the others. `patience`: seconds that a move waits for them."""
     trial = Ordeal(seed, disks, 8, clusters=2)
     mesh, rng, nomad = trial.mesh, trial.rng, trial.nomad
-    for number, broker in enumerate(mesh.alive()):
+    for broker in mesh.alive():
         broker.node.sessions._waiting.timeouts.seconds = patience
-        other = Nomad(mesh, f"x{number}")
-        other.arrive(broker)
-        other.subscribe("t/#")
-    mesh.run(2)
+    trial.subscribers()
     for _ in range(rounds):
         trial.moves = 0.2
         trial.steps(8)

@@ -218,7 +218,7 @@ class Sending:
     def _wanted_of(self, lag: Lag, record: Record) -> Iterator[_Part]:
         """Yield the publications of a record that the broker has missed, by whom they are for. Hands those for shared
         subscriptions to the groups."""
-        body, broker, wanted = record.body, lag.broker, lag.wanted
+        body, broker, wanted, live = record.body, lag.broker, lag.wanted, lag.flight.live
         incarnation = self._log.incarnation_of(first_seq(body))
         origin = incarnation or self._port.me
         sent = [self._log.went_to(each) for each in record.sent]
@@ -236,15 +236,16 @@ class Sending:
                 missed_by = wanted.doubted(topic, record.at, seq, origin, sent[number] - lacking)
             elif allowed[number]:
                 missed_by = wanted.missed(topic, record.at, seq, origin, sent[number])
+            was_sent = not (here or news[number])
             if here or missed_by:
-                found.setdefault((here, not (here or news[number]), missed_by), []).append(index)
-            if not (here or news[number]) and incarnation is None:
-                lag.flight.live[topic] = seq
+                found.setdefault((here, was_sent, missed_by), []).append(index)
+            if was_sent and incarnation is None:
+                live[topic] = seq
             if news_here and allowed[number]:
                 for group in wanted.groups(topic, record.at, seq) if body.qos else ():
                     self._share(group, record, index, broker)
         for (here, was_sent, missed_by), indexes in found.items():
-            part, live = select(body, indexes), lag.flight.live
+            part = select(body, indexes)
             topics = [] if was_sent else [each.topic for each in part.parts if each.topic in live]
             after = tuple(Part(topic, live.pop(topic)) for topic in topics)
             yield _Part(part, incarnation, here, was_sent, missed_by, after)

@@ -678,7 +678,7 @@ def test_moves_beside_a_cut_that_failed_once(seed: int, disks: bool) -> None:
     beside_a_cut(seed, disks)
 
 
-@pytest.mark.parametrize("seed", kept(17, 92, 48, quick=3))
+@pytest.mark.parametrize("seed", [17, 92, 48])
 def test_bursts_after_a_cut_that_failed_once(seed: int) -> None:
     bursts(seed, disks=False)
 
