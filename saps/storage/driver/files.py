@@ -34,7 +34,7 @@ Sync = Literal["full", "normal", "off"]
 
 APPLICATION_ID = 0x53415053
 """``SAPS`` in ASCII, in the file's header."""
-FORMAT = 5
+FORMAT = 6
 """Version of the file format, increased when an earlier version of SAPS can no longer read the file."""
 
 

@@ -32,7 +32,7 @@ from saps.storage.records import KINDS, SEEDS, State, array, key_of, seal, seal_
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 """Version of the row format, increased when an earlier version of SAPS can no longer read the rows."""
 OLDEST = 140_000
 """Oldest usable server, PostgreSQL 14: the first with ``idle_session_timeout``."""

@@ -19,6 +19,10 @@ MOST_SESSIONS = 1 << 20
 """Most sessions of one owner."""
 
 
+Over = dict[int, list[Origin]]
+"""By session number: publications that its client has, or will never get."""
+
+
 class _Memory:
     """The publications that a session's client has, or will never get, when its copy came, and what its broker has used
     last."""
@@ -80,25 +84,27 @@ class Copy:
         """Whether the copy was in this broker's file when it started."""
         return not self.stream
 
-    def take(self, frame: Append, now: float, cut: bool = False) -> None:
+    def take(self, frame: Append, now: float, cut: bool = False) -> Over:
         """Apply the next frame of the log; `now` is the time in seconds of the port's clock, `cut`: whether some broker
-        is lost, or was lately. Raises `ProtocolError` if the owner has more than `MOST_SESSIONS`, or for malformed
-        publications of before."""
+        is lost, or was lately. Return what `apply` returns. Raises `ProtocolError` if the owner has more than
+        `MOST_SESSIONS`, or for malformed publications of before."""
         self.seq, self.commit = frame.seq, frame.commit
         self.whole = frame.whole
         self.holders = frame.holders
         try:
-            self.apply(frame.changes, RECENT_IN_CUT if cut else RECENT)
+            over = self.apply(frame.changes, RECENT_IN_CUT if cut else RECENT)
         except ValueError as error:
             raise ProtocolError(str(error)) from None
         for session in frame.changes.sessions:
             self._memory(session.number).came = now
         if len(self.sessions) > MOST_SESSIONS:
             raise ProtocolError(f"{self.owner.name} has more than {MOST_SESSIONS} sessions")
+        return over
 
-    def apply(self, changes: Changes, most: int = RECENT) -> None:
+    def apply(self, changes: Changes, most: int = RECENT, over: Over | None = None) -> Over:
         """Apply these changes: additions first, then removals. Of what clients have got since the copy began, the last
-        `most` are kept. Raises `ValueError` for malformed publications of before."""
+        `most` are kept. Return, by session number, the publications whose copies the changes remove for good. `over`:
+        these, if they are known. Raises `ValueError` for malformed publications of before."""
         for session in changes.sessions:
             self.sessions[session.number] = session
         for each in changes.subscriptions:
@@ -118,7 +124,12 @@ class Copy:
             memory = self._memory(number)
             memory.before = Recent()
             memory.before.join(had, RECENT_IN_CUT)
-        self._remove(changes, most)
+        if over is None:
+            over = self._over(changes)
+        for number, origins in over.items():
+            self._memory(number).recent.extend(origins, most)
+        self._remove(changes)
+        return over
 
     def came(self, number: int, wall: float, now: float) -> float:
         """Return when the copy of a session came, in seconds of the port's clock. `wall` and `now` are the time of day
@@ -144,9 +155,7 @@ class Copy:
         self.apply(timed)
         return timed
 
-    def _remove(self, changes: Changes, most: int) -> None:
-        for number, origins in self.over(changes).items():
-            self.remember(number, origins, most)
+    def _remove(self, changes: Changes) -> None:
         for number in changes.no_sessions:
             self.sessions.pop(number, None)
             self.subscriptions.pop(number, None)
@@ -162,10 +171,10 @@ class Copy:
         for key in changes.no_incoming:
             self.incoming.pop(key, None)
 
-    def over(self, changes: Changes) -> dict[int, list[Origin]]:
-        """Return, by session number, the publications whose copies these changes remove for good. One that has waited
-        and is sent, or has got another place, has a new copy."""
-        found: dict[int, list[Origin]] = {}
+    def _over(self, changes: Changes) -> Over:
+        """Return what is over by these changes. A message that has waited and is sent, or has got another place, has a
+        new copy."""
+        found: Over = {}
         if not changes.no_copies:
             return found
         kept = {(copy.session, copy.message) for copy in changes.copies}
@@ -176,12 +185,8 @@ class Copy:
                 found.setdefault(copy.session, []).append(self._origin(message))
         return found
 
-    def remember(self, number: int, origins: Iterable[Origin], most: int) -> None:
-        """Add publications that a session's client has, or will never get, and keep the last `most`."""
-        self._memory(number).recent.extend(origins, most)
-
     def recall(self, number: int, packed: Iterable[bytes]) -> None:
-        """Add what `remember` was told by an earlier incarnation of this broker. Raises `ValueError`."""
+        """Add what was over for an earlier incarnation of this broker. Raises `ValueError`."""
         self._memory(number).recent.join(packed, RECENT_IN_CUT)
 
     def _memory(self, number: int) -> _Memory:

@@ -155,9 +155,9 @@ class Replicas:
             now = self._wall()
             frame.changes.shift(now - frame.wall, now)
             self.shelf.take(copy, frame.changes)
-            copy.take(frame, self._port.now, self._publications.cut)
+            over = copy.take(frame, self._port.now, self._publications.cut)
             copy.upto = self._port.now - LATE
-            self.shelf.note(copy, now - LATE)
+            self.shelf.note(copy, frame.changes, over, now - LATE)
         if frame.seq <= copy.seq:
             self._port.send(sender, Appended(frame.stream, copy.seq))
 
