@@ -44,6 +44,8 @@ class Table(StrEnum):
     """(topic, record)"""
     HELD = "held"
     """(owner, name, content): a copied row of another broker's sessions"""
+    LOG = "log"
+    """(id, changes): a record of the storage's own log (`saps.storage.driver.log`), which no journal has"""
 
 
 Change = tuple[Table, Any, Row]

@@ -35,6 +35,7 @@ KINDS = {
     Table.HAD: Kind(("session",), ("publications",)),
     Table.RETAINED: Kind(("topic",), ("record",)),
     Table.HELD: Kind(("owner", "name"), ("content",)),
+    Table.LOG: Kind(("id",), ("changes",)),
 }
 _BY_NUMBER = frozenset(table for table, kind in KINDS.items() if kind.keys in (("id",), ("serial",)))
 SEEDS = {table: crc32(table.value.encode()) for table in Table}
@@ -89,9 +90,14 @@ class State(NamedTuple):
 def seal(row: Row, seed: int) -> list[Any]:
     """Return a row's columns for the engine, followed by their checksum. A value that is not None, a number, a text or
     bytes becomes MessagePack. `seed`: the table's entry in `SEEDS`."""
-    columns = [value if type(value) in _PLAIN else _encode(value) for value in row]
+    columns = plain(row)
     columns.append(crc32(_encode(columns), seed))
     return columns
+
+
+def plain(row: Row) -> list[Any]:
+    """Return a row's columns as an engine has them."""
+    return [value if type(value) in _PLAIN else _encode(value) for value in row]
 
 
 def intact(row: Row, seed: int) -> bool:

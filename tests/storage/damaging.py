@@ -31,6 +31,12 @@ def killed(folder: Path, messages: int = 60, retained: int = 40, size: int = 200
         return at, database.load()
 
 
+def folded(path: Path) -> None:
+    """Start with the file once, and close it in order: all of its log is in the tables."""
+    with closing(Database(path, "full")) as database:
+        database.load()
+
+
 def fill(database: Database, messages: int, retained: int, size: int = 200) -> None:
     """Two sessions from elsewhere with two subscriptions each, messages for one or both, some given up again, and what
     is retained."""

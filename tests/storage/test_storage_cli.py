@@ -21,7 +21,7 @@ from saps.storage.damage import DamagedError
 from saps.storage.driver.copying import backup, examine
 from saps.storage.driver.database import Database
 from saps.storage.journal import Table
-from tests.storage.damaging import flip, killed
+from tests.storage.damaging import flip, folded, killed
 from tests.storage.running import broker, client, subscribed_device, taken
 
 
@@ -78,7 +78,7 @@ def test_the_command_that_the_refusal_names_makes_a_file_that_starts(tmp_path: P
 @pytest.mark.parametrize("page", [4, 7, 9, 11, 14, "cut"])
 def test_what_lies_on_other_pages_is_repaired(tmp_path: Path, page: int | str) -> None:
     path, acknowledged = killed(tmp_path, 200, 100)
-    Database(path, "full").close()
+    folded(path)
     content = bytearray(path.read_bytes())
     if isinstance(page, str):
         del content[len(content) // 2 :]
@@ -173,6 +173,7 @@ async def test_a_broker_never_delivers_what_was_changed_in_its_file(tmp_path: Pa
         async with client(running, "sender") as sender:
             for number in range(5):
                 await sender.publish("a", b"number %d" % number, qos=1)
+    folded(path)
     content = path.read_bytes()
     assert content.count(b"number 3") == 1
     path.write_bytes(content.replace(b"number 3", b"number 7"))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.durable_clients import DurableClient, Publisher, Subscriber
+from saps.storage.driver import log
 from saps.storage.driver.database import Database
 from tests.storage.conftest import Place
 from tests.storage.crashes import Life, Wire
@@ -85,10 +86,11 @@ class World:
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=steps, order=st.randoms(use_true_random=False))
+@given(steps=steps, order=st.randoms(use_true_random=False), length=st.sampled_from([0, 1000, log.LOG]))
 def test_no_step_at_which_the_broker_dies_costs_a_message(
-    steps: list[str], order: Random, new_place: Callable[[], Place]
+    steps: list[str], order: Random, length: int, new_place: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(log, "LOG", length)
     world = World(new_place())
     for step in steps:
         world.step(step, order.randrange(4))

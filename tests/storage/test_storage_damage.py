@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver.clock import moment
+from saps.storage.driver.copying import repair
 from saps.storage.driver.database import Database
-from saps.storage.journal import Table
+from saps.storage.journal import Batch, Table
 from saps.storage.saved import Saved
-from tests.storage.damaging import ENDINGS, flip, killed
+from tests.storage.damaging import ENDINGS, flip, folded, killed
 
 
 def rows(saved: Saved) -> dict[tuple[Table, object], object]:
@@ -123,7 +125,7 @@ def test_a_changed_message_is_named_set_aside_and_never_delivered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, acknowledged = killed(tmp_path)
-    Database(path, "full").close()
+    folded(path)
     session = acknowledged.sessions[0]
     copy = session.copies[3]
     topic = acknowledged.messages[copy.message].message.topic
@@ -164,7 +166,7 @@ def test_each_kind_of_record_is_compared(
     tmp_path: Path, statement: str, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, acknowledged = killed(tmp_path)
-    Database(path, "full").close()
+    folded(path)
     change(path, statement)
     with closing(Database(path, "full")) as database:
         found = database.load()
@@ -185,10 +187,64 @@ def test_each_kind_of_record_is_compared(
 )
 def test_records_that_are_missing_without_a_trace_stop_the_start(tmp_path: Path, statement: str) -> None:
     path, _ = killed(tmp_path)
-    Database(path, "full").close()
+    folded(path)
     change(path, statement)
     with pytest.raises(DamagedError), closing(Database(path, "full")) as database:
         database.load()
+
+
+@pytest.mark.parametrize(
+    ("statement", "lost"),
+    [
+        ("UPDATE log SET changes = x'80' WHERE id = 21", "the changes of transaction 21 are lost"),
+        ("DELETE FROM log WHERE id = 21", "log: 70 of 71 records can be read"),
+    ],
+)
+def test_a_damaged_record_of_the_log_stops_the_start(tmp_path: Path, statement: str, lost: str) -> None:
+    path, acknowledged = killed(tmp_path)
+    Database(path, "full").close()
+    change(path, statement)
+    with pytest.raises(DamagedError, match=lost), closing(Database(path, "full")) as database:
+        database.load()
+    repair(path, tmp_path / "repaired.db")
+    with closing(Database(tmp_path / "repaired.db", "full")) as database:
+        missing = rows(acknowledged).keys() - rows(database.load()).keys()
+    assert {table for table, _ in missing} == {Table.MESSAGES, Table.COPIES}
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_damaged_row_that_the_log_changes_costs_nothing_more(tmp_path: Path, again: bool) -> None:
+    """The message is deleted in the log, or there in its whole again."""
+    path, acknowledged = killed(tmp_path)
+    with closing(Database(path, "full")) as database:
+        found = database.load()
+        uses = Counter(each.message for session in found.sessions for each in session.copies)
+        copy = next(each for each in found.sessions[0].copies if uses[each.message] == 1)
+        row = tuple(found.messages[copy.message])
+        batch: Batch = {Table.MESSAGES: {copy.message: row if again else None}}
+        database.write(batch if again else batch | {Table.COPIES: {copy.serial: None}})
+    change(path, "UPDATE messages SET expires = 1 WHERE id = ?", copy.message)
+    for _ in range(2):
+        with closing(Database(path, "full")) as database:
+            saved = database.load()
+        missing = rows(acknowledged).keys() - rows(saved).keys()
+        assert missing == (set() if again else {(Table.MESSAGES, copy.message), (Table.COPIES, copy.serial)})
+    assert database.quarantined == (not again)
+
+
+def test_a_copy_in_the_log_whose_message_is_damaged_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, _ = killed(tmp_path)
+    with closing(Database(path, "full")) as database:
+        copy = database.load().sessions[0].copies[0]
+        row = copy.serial + 1_000_000, 1, copy.message, 7, copy.form  # as it is sent
+        database.write({Table.COPIES: {row[0]: row, copy.serial: None}})
+    change(path, "UPDATE messages SET expires = 1 WHERE id = ?", copy.message)
+    for _ in range(2):
+        with closing(Database(path, "full")) as database:
+            found = database.load()
+            assert copy.message not in found.messages
+            assert row[0] not in {each.serial for session in found.sessions for each in session.copies}
+    assert caplog.text.count(f"copies record {row[0]} of session 'device1', topic 'a/1'") == 1, caplog.text
 
 
 def test_an_old_record_in_the_place_of_a_later_one_stops_the_start(tmp_path: Path) -> None:
@@ -251,27 +307,33 @@ def damage(path: Path, what: str, start: float, other: float, size: int) -> None
         path.write_bytes(content)
 
 
+STATES = ("killed", "closed", "folded")
+
+
 @pytest.fixture(scope="module")
-def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, tuple[Path, dict[tuple[Table, object], object]]]:
-    """A store whose state is mostly in its log, and one that was closed in order; what was acknowledged."""
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[tuple[Table, object], object]]]:
+    """A store whose state is mostly in SQLite's log, one that was closed in order, and one whose own log is folded,
+    too; what was acknowledged."""
     found = {}
-    for closed in (False, True):
+    for state in STATES:
         path, saved = killed(tmp_path_factory.mktemp("undamaged"), 30, 20, 100)
-        if closed:
+        if state == "closed":
             Database(path, "full").close()
-        found[closed] = path, rows(saved)
+        elif state == "folded":
+            folded(path)
+        found[state] = path, rows(saved)
     return found
 
 
 @settings(max_examples=150)
-@given(damages=DAMAGES, closed=st.booleans())
+@given(damages=DAMAGES, state=st.sampled_from(STATES))
 def test_random_damage_is_named_or_harmless(
     damages: list[tuple[str, str, float, float, int]],
-    closed: bool,
-    undamaged: dict[bool, tuple[Path, dict[tuple[Table, object], object]]],
+    state: str,
+    undamaged: dict[str, tuple[Path, dict[tuple[Table, object], object]]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    source, acknowledged = undamaged[closed]
+    source, acknowledged = undamaged[state]
     path = tmp_path_factory.mktemp("damaged") / "broker.db"
     for ending in ENDINGS:
         if Path(f"{source}{ending}").exists():

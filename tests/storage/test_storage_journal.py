@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from saps.messages import Message, Properties, Subscription
 from saps.routing.batch import Batch as Single
 from saps.routing.batch import Origin
 from saps.storage.damage import StorageError
+from saps.storage.driver import log
 from saps.storage.driver.database import Database
 from saps.storage.driver.files import StorageFile
 from saps.storage.driver.store import Store
@@ -54,18 +55,26 @@ steps = st.lists(
         st.tuples(st.just("retain"), st.integers(0, 3)),
         st.tuples(st.just("commit"), st.just(0)),
         st.tuples(st.just("fail"), st.just(0)),
+        st.tuples(st.just("start"), st.just(0)),
     ),
     max_size=60,
 )
+lengths = st.sampled_from([0, 300, 3000, log.LOG])
+"""Of the storage's log."""
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=steps)
-def test_what_is_committed_is_what_is_read(steps: list[tuple[str, int]], new_place: Callable[[], Place]) -> None:
-    """Against a model: messages with any number of copies, commits that succeed and commits that fail, anywhere."""
+@given(steps=steps, length=lengths)
+def test_what_is_committed_is_what_is_read(
+    steps: list[tuple[str, int]], length: int, new_place: Callable[[], Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against a model: messages with any number of copies, commits that succeed and commits that fail, starts, and a
+    log of any length."""
     path = new_place()
+    monkeypatch.setattr(log, "LOG", length)
     journal, copies, incoming, retained = Journal(), [], {}, {}
-    with closing(Database(path, "off")) as database:
+    with ExitStack() as stack:
+        database = stack.enter_context(closing(Database(path, "off")))
         journal.put(Table.SESSIONS, 1, session_row(1))
         journal.begin_after(1)
         for number, (step, value) in enumerate(steps):
@@ -94,6 +103,9 @@ def test_what_is_committed_is_what_is_read(steps: list[tuple[str, int]], new_pla
                 database.write(journal.take())
             elif step == "fail":
                 journal.give_back(journal.take())
+            elif step == "start":
+                stack.close()
+                database = stack.enter_context(closing(Database(path, "off")))
         database.write(journal.take())
     with closing(Database(path, "full")) as database:
         saved = database.load()

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from saps.storage.damage import DamagedError, StorageError
 from saps.storage.driver import reading
 from saps.storage.driver.clock import Moment, jump, moment
 from saps.storage.driver.engine import Aside, Change, Engine
 from saps.storage.driver.files import StorageFile, Sync
+from saps.storage.driver.log import Log, Written
 from saps.storage.journal import Batch, Table
 from saps.storage.place import Server
 from saps.storage.records import State
@@ -27,6 +28,14 @@ logger = logging.getLogger(__name__)
 
 NAMED = 20
 """Most damaged records that the log names; ``saps storage verify`` names all."""
+
+
+class _Transaction(NamedTuple):
+    state: State
+    """The storage's state after it."""
+    changes: list[Change]
+    written: Written | None = None
+    """What it does to the log; None at the start, when it ends the log."""
 
 
 class Database:
@@ -45,8 +54,9 @@ class Database:
         self.name = self.engine.name
         self._sums: dict[Table, dict[Any, int]] = {}
         """Checksum of each record, by table and key; empty until `load`."""
-        self._doubt: tuple[State, list[Change]] | None = None
+        self._doubt: _Transaction | None = None
         """The last transaction, while it is unknown whether the engine has it."""
+        self._log = Log()
         self.quarantined = 0
         """Records in the quarantine, from this start and earlier ones."""
 
@@ -72,8 +82,8 @@ class Database:
             if reader.lost:
                 raise DamagedError(self._place, reader.lost)
             self._sums = reader.sums
-            if reader.saved.damaged:
-                self._set_aside(reader)
+            if reader.saved.damaged or reader.sums[Table.LOG]:
+                self._begin(reader)
             self.quarantined = len(reader.quarantine) + len(reader.set_aside)
             if jumped := jump(self._then, self.opened):
                 logger.warning(
@@ -90,38 +100,48 @@ class Database:
         them). After an error, it is unknown until the next call whether the batch was written; that call may repeat
         its changes."""
         if self._doubt is not None:
-            self._find_out(*self._doubt)
+            self._find_out(self._doubt)
         if not self._sums:
             self.load()
-        totals, changes = dict(self.state.totals), []
+        written = self._log.written(batch, self.state.number + 1, self._sums)
+        self._commit(self._transaction(written.batch, dict(self.state.totals), written))
+
+    def _transaction(
+        self, batch: Batch, totals: dict[str, tuple[int, int]], written: Written | None = None
+    ) -> _Transaction:
+        """Return the next transaction, with these changes to the tables. `totals`: those before it."""
+        changes = []
         for table, rows in batch.items():
             change, name = Change(table, rows, self._sums[table]), table.value
             count, total = totals.get(name, (0, 0))
             totals[name] = count + change.count, total + change.total
             changes.append(change)
-        self._commit(State(self.state.store, self.state.number + 1, totals), changes)
+        return _Transaction(State(self.state.store, self.state.number + 1, totals), changes, written)
 
-    def _commit(self, state: State, changes: list[Change], aside: list[Aside] | None = None) -> None:
-        self._doubt = state, changes
-        self.engine.commit(state, changes, self._now(), aside or ())
-        self._done(state, changes)
+    def _commit(self, transaction: _Transaction, aside: list[Aside] | None = None) -> None:
+        self._doubt = transaction
+        self.engine.commit(transaction.state, transaction.changes, self._now(), aside or ())
+        self._done(transaction)
 
-    def _find_out(self, state: State, changes: list[Change]) -> None:
+    def _find_out(self, transaction: _Transaction) -> None:
         """Ask the engine whether it has the transaction in doubt, and end the doubt."""
-        if self.engine.reached() == state.number:
-            self._done(state, changes)
+        if self.engine.reached() == transaction.state.number:
+            self._done(transaction)
         self._doubt = None
 
-    def _done(self, state: State, changes: list[Change]) -> None:
-        self.state, self._doubt = state, None
-        for change in changes:
+    def _done(self, transaction: _Transaction) -> None:
+        self.state, self._doubt = transaction.state, None
+        for change in transaction.changes:
             change.done()
+        if transaction.written is not None:
+            self._log.done(transaction.written)
 
     def _now(self) -> Moment:
         return moment(self.epoch + time.monotonic())
 
-    def _set_aside(self, reader: reading.Reader) -> None:
-        """Log the damaged records and move them into the quarantine, in one transaction with the new totals."""
+    def _begin(self, reader: reading.Reader) -> None:
+        """Bring the log into the tables, log the damaged records and move them into the quarantine, in one
+        transaction."""
         damaged, totals = reader.saved.damaged, dict(self.state.totals)
         for named in damaged[:NAMED]:
             logger.error("%s: damaged and set aside: %s", self.name, named)
@@ -130,8 +150,8 @@ class Database:
         for table, sums in reader.sums.items():
             totals[table.value] = len(sums), sum(sums.values())
         pairs = zip(damaged, reader.set_aside, strict=True)
-        aside = [Aside(named.table, row, str(named)) for named, row in pairs]
-        self._commit(State(self.state.store, self.state.number + 1, totals), [], aside)
+        aside = [Aside(named.table, row, str(named)) for named, row in pairs if row is not None]
+        self._commit(self._transaction(reader.fold(), totals), aside)
 
 
 def _engine(place: Path | Server, sync: Sync, now: Moment) -> Engine:

@@ -1,4 +1,5 @@
-"""Reads a whole storage, compares each record with its checksum, and each table with its totals."""
+"""Reads a whole storage, compares each record with its checksum, and each table with its totals. The changes in the
+storage's log (`saps.storage.driver.log`) are applied to the tables as they are read."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from saps.messages import Message, Subscription
 from saps.routing.batch import Origin
 from saps.storage.damage import Damage
 from saps.storage.driver.engine import Records, SetAside
-from saps.storage.journal import Row, Table
-from saps.storage.records import SEEDS, State, intact, key_of
+from saps.storage.driver.log import LOGGED
+from saps.storage.journal import Batch, Row, Table
+from saps.storage.records import SEEDS, State, intact, key_of, plain
 from saps.storage.saved import Saved, SavedCopy, SavedForm, SavedMessage, SavedSession
 
 CHANGED = "its checksum is wrong"
 UNREADABLE = "its content cannot be decoded"
+UNCLAIMED = "the record that says whose it is is damaged"
 _decode = msgspec.msgpack.decode
+_decode_changes = msgspec.msgpack.Decoder(dict[Table, tuple[list[tuple[Any, ...]], list[Any]]]).decode
 
 
 class Reader:
@@ -29,8 +33,10 @@ class Reader:
         self.state: State | None = None
         self.sums: dict[Table, dict[Any, int]] = {table: {} for table in Table}
         """Checksums of the intact records, by table and key."""
-        self.set_aside: list[Row] = []
-        """The rows of `saved.damaged`, unchanged and in the same order."""
+        self.set_aside: list[Row | None] = []
+        """The rows of `saved.damaged`, unchanged and in the same order; None for one that only the log has."""
+        self.logged: Batch = {table: {} for table in LOGGED}
+        """The last change in the log of each row that it changes. Intact rows become part of `saved`."""
         self.quarantine: list[SetAside] = []
         """Records that earlier starts set aside."""
         self.lost: list[str] = []
@@ -47,6 +53,7 @@ class Reader:
         if self.state is None:
             self.lost.append("the record that says what must be there is damaged: nobody can tell what is missing")
         for table, take in (
+            (Table.LOG, self._record),
             (Table.SESSIONS, self._session),
             (Table.SUBSCRIPTIONS, self._subscription),
             (Table.MESSAGES, self._message),
@@ -59,8 +66,12 @@ class Reader:
         ):
             self._table(table, take)
         self.saved.sessions = list(self._sessions.values())
-        self.saved.highest = max([0, *self._sessions, *self.saved.messages, *self.sums[Table.COPIES]])
-        self.saved.highest = max([self.saved.highest, *self.sums[Table.RELEASES]])
+        for session in self.saved.sessions:
+            session.copies.sort()
+            session.releases.sort()
+        numbered = Table.MESSAGES, Table.COPIES, Table.RELEASES
+        keys = (key for table in numbered for key in (*self.sums[table], *self.logged[table]))
+        self.saved.highest = max([0, *self._sessions, *keys])
         with self._looking("quarantine"):
             self.quarantine += self._records.quarantine()
         if self.saved.damaged:
@@ -70,21 +81,20 @@ class Reader:
         return _Looking(self.lost, at, self._records.faults)
 
     def _table(self, table: Table, take: Callable[[Row], None]) -> None:
-        sums, damaged, seed = self.sums[table], 0, SEEDS[table]
+        sums, damaged, seed, logged = self.sums[table], 0, SEEDS[table], self.logged.get(table, {})
         for row in self._records.rows(table, self.lost):
-            key, fault = key_of(table, row), CHANGED
-            if intact(row, seed):
-                try:
-                    take(row)
-                except (msgspec.MsgspecError, TypeError):
-                    fault = UNREADABLE
-                except _OrphanError as orphan:
-                    fault = str(orphan)
-                else:
-                    sums[key] = row[-1]
-                    continue
+            key = key_of(table, row)
+            fault = None if intact(row, seed) else CHANGED
+            if fault is None and key not in logged:
+                fault = _fault(take, row)
+            if fault is None:
+                sums[key] = row[-1]
+                continue
             damaged += 1
-            self._damage(table, row, fault)
+            if table is Table.LOG:
+                self.lost.append(f"log: the changes of transaction {key!r} are lost: {fault}")
+            elif logged.get(key) is None:  # else the log has another row in its place
+                self._damage(table, row, fault)
         if self.state is None:
             return
         count, total = self.state.totals.get(table.value, (0, 0))
@@ -92,8 +102,22 @@ class Reader:
             self.lost.append(f"{table.value}: {len(sums) + damaged} of {count} records can be read")
         elif not damaged and sum(sums.values()) != total:
             self.lost.append(f"{table.value}: not all of the {count} records are those that were stored last")
+        for change in [*logged.values()]:
+            if change is not None and (fault := _fault(take, (*change, None))) is not None:
+                self._damage(table, change, fault, stored=False)
+
+    def fold(self) -> Batch:
+        """Return the changes that bring the log into the tables."""
+        return {Table.LOG: dict.fromkeys(self.sums[Table.LOG])} | self.logged
 
     # ---- the tables
+
+    def _record(self, row: Row) -> None:
+        for table, (rows, gone) in _decode_changes(row[1]).items():
+            logged = self.logged[table]
+            for found in rows:
+                logged[key_of(table, found)] = tuple(plain(found))
+            logged.update((tuple(key) if isinstance(key, list) else key, None) for key in gone)
 
     def _session(self, row: Row) -> None:
         number, client, user, expiry, ends, will, delay, due, birth, _ = row
@@ -138,10 +162,14 @@ class Reader:
 
     # ---- what is damaged
 
-    def _damage(self, table: Table, row: Row, reason: str) -> None:
-        named = Damage(table, key_of(table, row), reason, self._client(table, row), self._topic(table, row))
+    def _damage(self, table: Table, row: Row, reason: str, *, stored: bool = True) -> None:
+        """Name a damaged row; `stored`: whether the table has it, not only the log."""
+        key = key_of(table, row)
+        named = Damage(table, key, reason, self._client(table, row), self._topic(table, row))
         self.saved.damaged.append(named)
-        self.set_aside.append(row)
+        self.set_aside.append(row if stored else None)
+        if not stored:
+            self.logged[table][key] = None
 
     def _client(self, table: Table, row: Row) -> str | None:
         """Return the client identifier of the session that a row belongs to, or None if it cannot be told."""
@@ -175,14 +203,29 @@ class Reader:
         """Treat as damaged the messages to which no intact copy refers: their sessions are unknown."""
         claimed = {copy.message for session in self.saved.sessions for copy in session.copies}
         for number in self.saved.messages.keys() - claimed:
+            if (logged := self.logged[Table.MESSAGES].get(number)) is not None:
+                self._damage(Table.MESSAGES, logged, UNCLAIMED, stored=False)
+                del self.saved.messages[number]
+                continue
             row = None
             with self._looking("messages"):
                 row = self._records.message(number)
             if row is None:
                 self.lost.append(f"messages: record {number} is not in its place")
             else:
-                self._damage(Table.MESSAGES, row, "the record that says whose it is is damaged")
+                self._damage(Table.MESSAGES, row, UNCLAIMED)
             del self.saved.messages[number], self.sums[Table.MESSAGES][number]
+
+
+def _fault(take: Callable[[Row], None], row: Row) -> str | None:
+    """Take a row. Return why it cannot be taken, or None."""
+    try:
+        take(row)
+    except (msgspec.MsgspecError, TypeError, KeyError):
+        return UNREADABLE
+    except _OrphanError as orphan:
+        return str(orphan)
+    return None
 
 
 class _OrphanError(Exception):
