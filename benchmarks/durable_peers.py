@@ -161,10 +161,6 @@ def keepers(folder: Path) -> list[Keeper]:
             "`kill -9`, but for up to 30 min",
         ),
         Keeper(
-            mosquitto("autosave every second", "autosave_interval 1"),
-            "`kill -9`, but for up to 1 s",
-        ),
-        Keeper(
             mosquitto("autosave on every change", "autosave_on_changes true", "autosave_interval 1"),
             "`kill -9`, but for the last changes",
         ),

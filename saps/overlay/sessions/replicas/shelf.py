@@ -108,17 +108,19 @@ class _Kept:
     def __init__(self, owner: str) -> None:
         """`owner`: the first column of its rows."""
         self.owner = owner
-        self.frames: deque[_Frame] = deque()
+        self.frames: deque[tuple[_Frame, int]] = deque()
+        """The log, each frame with its size."""
         self.size = 0
-        """Of `frames`."""
+        """Of all frames."""
         self.loose: dict[str, set[Any]] = {"m": set(), "c": set(), "r": set(), "i": set()}
         """By letter: keys of the items that are present and have no row, only a frame."""
         self.had: deque[tuple[float, str]] = deque()
         """The rows of what clients have acknowledged, each with `Copy.upto` after it, oldest first."""
 
     def add(self, frame: _Frame) -> None:
-        self.frames.append(frame)
-        self.size += frame.size
+        size = frame.size
+        self.frames.append((frame, size))
+        self.size += size
 
 
 class Shelf:
@@ -195,14 +197,14 @@ class Shelf:
         if kept.size > LOG:
             count, size = 0, kept.size - LOG + FOLDED
             while size > 0 and count < len(kept.frames) - 1:  # the last one tells the extent
-                size -= kept.frames[count].size
+                size -= kept.frames[count][1]
                 count += 1
             self._fold(self.journal, kept, copy, count)
 
     def drop(self, copy: Copy) -> None:
         """Drop all rows of a copy."""
         if self.journal is not None and (kept := self._kept.pop((copy.owner, copy.log), None)) is not None:
-            had, frames = (name for _, name in kept.had), (frame.name for frame in kept.frames)
+            had, frames = (name for _, name in kept.had), (frame.name for frame, _ in kept.frames)
             items = (each.name(key) for each in _items(copy) for key in each.present)
             for name in ("log", *frames, *had, *items, *_names(copy)):
                 self.journal.drop(Table.HELD, (kept.owner, name))
@@ -223,8 +225,8 @@ class Shelf:
         """Replace the first frames of a log, so many, by rows of what is still there of their items."""
         over: dict[int, list[Origin]] = {}
         upto = copy.upto
-        for frame in [kept.frames.popleft() for _ in range(count)]:
-            kept.size -= frame.size
+        for frame, size in [kept.frames.popleft() for _ in range(count)]:
+            kept.size -= size
             upto = frame.upto
             for items in _items(copy, frame.changes):
                 loose = kept.loose[items.letter]
