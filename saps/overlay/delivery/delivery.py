@@ -106,10 +106,11 @@ class Delivery:
         known before the cut, or has heard of the filters since; and what this broker publishes, they have."""
         known, heirs = self._port.first_heard, self.catch_up.heirs
         found = [(self._me.name, self._me.incarnation, 0)]
-        for origin in self.inbox.origins:
+        ever_lost = heirs.ever_lost
+        for origin in self.inbox.origins | ever_lost:  # after a long cut nothing else is known of it
             start = self.inbox.starts.get(origin)
             first, _ = known.get(origin.name, (0, 0.0))  # what it publishes may come by others only
-            if start is None and (heirs.was_lost(origin) or (first == origin.incarnation and heirs.was_there(origin))):
+            if start is None and (origin in ever_lost or (first == origin.incarnation and heirs.was_there(origin))):
                 start = 0
             baseline = self._subscriptions.owed_above(
                 topic_filters, (origin.name, origin.incarnation), surely=start is None

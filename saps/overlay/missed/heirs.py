@@ -122,9 +122,10 @@ class Heirs:
         """Return whether a broker was heard before the log began, so that it may have been cut off since."""
         return self._port.first_heard.get(broker.name, (0, math.inf))[1] < self._begun
 
-    def was_lost(self, broker: BrokerRef) -> bool:
-        """Return whether a broker was lost since the log began; it may be back."""
-        return broker in self._lost or broker in self._left
+    @property
+    def ever_lost(self) -> set[BrokerRef]:
+        """The brokers that were lost since the log began; some may be back."""
+        return {*self._lost, *self._left}
 
     def has_successor(self, broker: BrokerRef) -> bool:
         """Return whether a later incarnation of a broker was heard, perhaps as the first one."""

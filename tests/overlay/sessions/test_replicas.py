@@ -15,6 +15,7 @@ from saps.frontend.mqtt.session.window import QUARTER
 from saps.mesh import Trunk
 from saps.messages import Message
 from saps.overlay.delivery.delivery import Delivery
+from saps.overlay.delivery.order import MEMORY
 from saps.overlay.frames.base import Frame
 from saps.overlay.frames.calls import SessionLease
 from saps.overlay.frames.delivery import Missed
@@ -508,12 +509,18 @@ def test_what_a_branch_of_a_session_brings_is_not_made_up_once_more() -> None:
 @marks.expect("branch that stood in for a session")
 @DISKS
 @pytest.mark.parametrize(
-    ("count", "room", "late", "young"),
-    [(3000, 500, 0.0, False), (3000, 500, 4.0, False), (3000, 500, 4.0, True), (3 * RECENT, 1 << 16, 0.0, False)],
-    ids=["overflows", "comes first", "comes first, and the log is older", "remembers less"],
+    ("count", "room", "late", "young", "cut"),
+    [
+        (3000, 500, 0.0, False, 10),
+        (3000, 500, 4.0, False, 10),
+        (3000, 500, 4.0, True, 10),
+        (3000, 500, 4.0, False, MEMORY + 10),
+        (3 * RECENT, 1 << 16, 0.0, False, 10),
+    ],
+    ids=["overflows", "comes first", "comes first, and the log is older", "comes first, after long", "remembers less"],
 )
 def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
-    count: int, room: int, late: float, young: bool, disks: bool, monkeypatch: pytest.MonkeyPatch
+    count: int, room: int, late: float, young: bool, cut: float, disks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The heir beyond the cut has room for the last 500 only, or for more than a session remembers. `late`: seconds
     after the cut in which no broker is asked what it has missed. `young`: the publisher's broker joined when the
@@ -531,7 +538,7 @@ def test_what_a_client_that_stays_has_missed_comes_once_and_in_order(
     nomad.until(lambda: len(nomad.got[2]) == 1)
     mesh.run(2)
     mesh.partition([home.name])
-    mesh.run(10)
+    mesh.run(cut)
     assert len(mesh.sessions("c")) == 2
     for number in range(1, count):
         mesh.tell(speaker, number, 2)
