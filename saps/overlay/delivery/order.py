@@ -39,7 +39,7 @@ SWEEP = 120.0
 MEMORY = 60.0
 """Time for which the sequences of a dead origin are kept, in seconds."""
 FLOORS = 4096
-"""Most dead origins whose last delivered number is remembered. Each costs about 100 bytes."""
+"""Most origins whose last delivered number is remembered. Each costs about 100 bytes."""
 LASTS = 1 << 17
 """Most pairs of origin and topic without a sequence whose last delivery is remembered. Each costs about 200 bytes."""
 HELD_BYTES = 64 << 20
@@ -142,9 +142,10 @@ class Inbox:
         self._died: dict[BrokerRef, float] = {}
         """When each origin was last declared dead, in seconds of the port's clock."""
         self._floors: dict[BrokerRef, int] = {}
-        """Last number of origins that were dead for `MEMORY`: they may have been cut off only, and come back."""
+        """Last number of origins of which `_lasts` has forgotten something."""
         self._lasts: OrderedDict[tuple[BrokerRef, str], int] = OrderedDict()
-        """Last number delivered of sequences that were dropped, by origin and topic."""
+        """Last number delivered of sequences that were dropped, by origin and topic. An origin dead for `MEMORY`
+        may have been cut off only, and come back."""
         self.starts: dict[BrokerRef, int] = {}
         """By origin that sends this broker what it missed: publications up to this number are not owed, except those
         that the origin sends again (`saps.overlay.missed.catchup`)."""
@@ -283,7 +284,11 @@ class Inbox:
     def delivered(self, origin: BrokerRef, topic: str) -> int:
         """Return the number of the last publication delivered from `origin` to a topic, or 0 for none."""
         sequence = self._sequence(origin, topic)
-        return 0 if sequence is None else sequence.last
+        return self._remembered(origin, topic) if sequence is None else sequence.last
+
+    def _remembered(self, origin: BrokerRef, topic: str) -> int:
+        """Return the last number of a sequence that was dropped; 0 if there was none."""
+        return self._lasts.get((origin, topic), self._floors.get(origin, 0))
 
     def has(self, origin: BrokerRef, topic: str, seq: int) -> bool:
         """Return whether all owed publications up to this number have been delivered."""
@@ -332,9 +337,8 @@ class Inbox:
         """Begin a sequence at its remembered last number. Else it begins at `floor`, or at the floor of the origin if
         `floor` is None."""
         sequence = self._sequences.setdefault(origin, {})[topic] = _Sequence(origin)
-        last = self._lasts.pop((origin, topic), None)
-        if last is None:
-            last = self._floors.get(origin, 0) if floor is None else floor
+        last = self._remembered(origin, topic) if floor is None else self._lasts.get((origin, topic), floor)
+        self._lasts.pop((origin, topic), None)
         sequence.last = last
         return sequence
 
@@ -342,7 +346,10 @@ class Inbox:
         """Remember the last number of a sequence that is dropped."""
         self._lasts[origin, topic] = sequence.last
         if len(self._lasts) > LASTS:
-            self._lasts.popitem(last=False)
+            (broker, _), last = self._lasts.popitem(last=False)
+            self._floors[broker] = max(last, self._floors.pop(broker, 0))
+            if len(self._floors) > FLOORS:
+                del self._floors[next(iter(self._floors))]
 
     def _purge(self, broker: BrokerRef, died: float) -> None:
         if self._died.get(broker) != died:
@@ -354,10 +361,7 @@ class Inbox:
                     self._taken(gone, seq)
                 gone.first = gone.tail = 0
                 self._remember(broker, topic, gone)
-                self._floors[broker] = max(gone.last, self._floors.pop(broker, 0))
             self._sequences.pop(broker, None)
-            if len(self._floors) > FLOORS:
-                del self._floors[next(iter(self._floors))]
 
     def _pass(self, sequence: _Sequence, single: Batch, seq: int) -> int:
         sequence.left, sequence.entered, sequence.last = sequence.last, seq, seq

@@ -152,8 +152,9 @@ def test_whatever_is_forged_nothing_comes_twice_and_it_is_over_soon(
 
 
 @marks.expect("number disowned")
-def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged() -> None:
-    """It was dead for long, so that only a number is left of it: a forged one, that counts for all of its topics."""
+def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a number is left of it: a forged one, that counts for all of its topics."""
+    monkeypatch.setattr(order, "LASTS", 0)
     receiver = Receiver()
     receiver.publish()
     receiver.run(1.0)
@@ -171,6 +172,7 @@ def test_an_origin_that_comes_back_is_heard_although_its_floor_was_forged() -> N
 
 def test_floors_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "FLOORS", 20)
+    monkeypatch.setattr(order, "LASTS", 0)
     receiver = Receiver(dead=True)
     origins = [BrokerRef(f"b{number}", 1, "", "c") for number in range(order.FLOORS + 10)]
     for origin in origins:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.chaos.schedule import Kind
+from saps.overlay.delivery import order
 from tests import marks
 from tests.drawn import kept
 from tests.overlay.storms import FAULTS, Storm
@@ -65,6 +66,15 @@ def test_an_heir_that_leaves_adopts_before() -> None:
     """It left, the next one adopted, and nobody had what the first had published meanwhile. The heir is cut off from
     brokers that it takes to be there."""
     Storm(7000, False, RESTARTS).carry_out()
+
+
+@pytest.mark.parametrize(("seed", "disks"), kept((212, True), (233, False), (247, False), quick=2))
+def test_cuts_that_outlast_what_is_kept_of_a_dead_broker(
+    seed: int, disks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sequences were dropped. Then nothing of it counted as delivered, and sessions that had moved missed some."""
+    monkeypatch.setattr(order, "MEMORY", 2.5)
+    Storm(seed, disks, RESTARTS).carry_out()
 
 
 @pytest.mark.soak
