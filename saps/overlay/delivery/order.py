@@ -284,11 +284,9 @@ class Inbox:
     def delivered(self, origin: BrokerRef, topic: str) -> int:
         """Return the number of the last publication delivered from `origin` to a topic, or 0 for none."""
         sequence = self._sequence(origin, topic)
-        return self._remembered(origin, topic) if sequence is None else sequence.last
-
-    def _remembered(self, origin: BrokerRef, topic: str) -> int:
-        """Return the last number of a sequence that was dropped; 0 if there was none."""
-        return self._lasts.get((origin, topic), self._floors.get(origin, 0))
+        if sequence is not None:
+            return sequence.last
+        return self._lasts.get((origin, topic), self._floors.get(origin, 0))  # it may have been dropped
 
     def has(self, origin: BrokerRef, topic: str, seq: int) -> bool:
         """Return whether all owed publications up to this number have been delivered."""
@@ -336,9 +334,9 @@ class Inbox:
     def _begin(self, origin: BrokerRef, topic: str, floor: int | None = None) -> _Sequence:
         """Begin a sequence at its remembered last number. Else it begins at `floor`, or at the floor of the origin if
         `floor` is None."""
-        sequence = self._sequences.setdefault(origin, {})[topic] = _Sequence(origin)
-        last = self._remembered(origin, topic) if floor is None else self._lasts.get((origin, topic), floor)
+        last = self.delivered(origin, topic) if floor is None else self._lasts.get((origin, topic), floor)
         self._lasts.pop((origin, topic), None)
+        sequence = self._sequences.setdefault(origin, {})[topic] = _Sequence(origin)
         sequence.last = last
         return sequence
 
