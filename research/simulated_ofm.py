@@ -130,6 +130,8 @@ class OfmNetwork:
         """Copies that reached a member the sender counted on, and that the member still wanted but could not open."""
         self.sides: dict[str, int] = {}
         """Name of broker -> its part of the switches' network, 0 by default. Copies stay inside their part."""
+        self.same_wires = False
+        """Whether copies take the wires of the links: between brokers that are apart there are none."""
         self._transit = _Transit(simulation, self.faults)
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
@@ -188,7 +190,7 @@ class OfmNetwork:
             return
         self.ring_split += len(served - tree.brokers)
         for target in sorted(tree.brokers | {source}):
-            if self._side(source) != self._side(target):
+            if self._apart(source, target):
                 self.ring_split += target in served
                 continue
             self._copy(target, address, raw, topic if target in served else None)
@@ -214,6 +216,11 @@ class OfmNetwork:
     def host_of(self, broker: str) -> BrokerAddress:
         """Return a broker's element of the broker list."""
         return self._hosts[broker]
+
+    def _apart(self, source: BrokerAddress, target: BrokerAddress) -> bool:
+        one, other = self._brokers[source].name, self._brokers[target].name
+        wires = self.same_wires and one != other and self.simulation.apart(one, other)
+        return wires or self._side(source) != self._side(target)
 
     def _side(self, host: BrokerAddress) -> int:
         return self.sides.get(self._brokers[host].name, 0)

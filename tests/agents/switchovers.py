@@ -235,6 +235,31 @@ def partitions(seed: int, mode: Mode | None) -> Scene:
     return scene
 
 
+def rings(seed: int, mode: Mode | None) -> Scene:
+    """Twice each broker hears only its neighbours in a ring for some seconds, by links and by trees. Nothing of QoS 1
+    and 2 is lost."""
+    rng = random.Random(seed)
+    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), brokers=6)
+    scene.ofm.same_wires = True
+    scene.begin()
+    for topic in TOPICS:
+        scene.construct(topic)
+    scene.traffic(1.5, churn=False)
+    for _ in range(2):
+        names = [broker.name for broker in scene.brokers]
+        rng.shuffle(names)
+        count = len(names)
+        pairs = [(one, names[(at + step) % count]) for at, one in enumerate(names) for step in range(2, count - 1)]
+        scene.simulation.partition(pairs=pairs)
+        scene.traffic(rng.uniform(2, 6), churn=False)
+        scene.simulation.heal()
+        scene.traffic(1.5, churn=False)
+        scene.simulation.run(8)
+    scene.simulation.run(15)
+    scene.recorder.judge(faulty=True)
+    return scene
+
+
 def cuts(seed: int, mode: Mode) -> Scene:
     """A cut between brokers and between the parts of their trees. After it what was missed comes bit by bit, beside
     datagrams; half of the brokers do not hear the first question what they want. Nothing of QoS 1 and 2 is lost."""

@@ -18,8 +18,8 @@ from saps.ofm.datapath.settings import DatapathSettings
 from saps.ofm.northbound.schema import OfmState, Status
 from saps.overlay.frames.calls import Answer
 from saps.overlay.frames.delivery import Nack
-from tests.agents.switchovers import Scene, cuts, failures, losses, moves, partitions
-from tests.drawn import kept, schedules
+from tests.agents.switchovers import Scene, cuts, failures, losses, moves, partitions, rings
+from tests.drawn import TIMES, kept, schedules
 
 pytestmark = pytest.mark.simulation
 
@@ -73,6 +73,12 @@ def test_cuts_that_failed_once(mode: Mode, seed: int) -> None:
     """A broker that was back was told that it is owed nothing from before; then the next datagram did not wait for what
     came from the log, and all that came later counted as had."""
     cuts(seed, mode)
+
+
+@pytest.mark.parametrize("seed", [35, *range(TIMES - 1)])
+def test_brokers_that_hear_only_their_neighbours_lose_no_message_with_qos_1_or_2(seed: int) -> None:
+    """35: a broker was told that it is owed nothing up to what was on its way to it by a tree."""
+    rings(seed, None)
 
 
 @pytest.mark.parametrize("seed", kept(20004, 30006, 30007, 3074121826, quick=2))

@@ -298,8 +298,9 @@ class CatchUp:
     def _ask(self, lag: Lag) -> None:
         self._rounds += 1
         lag.ask(self._rounds, self._port.now)
-        logger.debug("asks %s what it has missed since %d, in round %d", lag.broker.name, lag.start, lag.round)
-        self._port.send(lag.broker, Missed(lag.round, lag.start))
+        start = min([lag.start, *(each.first() - 1 for each in self._unacknowledged(lag.broker))])
+        logger.debug("asks %s what it has missed since %d, in round %d", lag.broker.name, start, lag.round)
+        self._port.send(lag.broker, Missed(lag.round, start))  # what is on its way directly is owed
 
     def noted(self, broker: BrokerRef, topic_filter: str, seq: int) -> None:
         """Note a broker's filter that was unknown, for publications above `seq`. Asks the broker if it may have been
