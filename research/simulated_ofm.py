@@ -53,6 +53,8 @@ class OfmFaults:
     """Names of brokers that no copy reaches."""
     broken: dict[int, set[str]] = field(default_factory=dict)
     """Plane -> names of brokers that the plane neither leads to nor takes packets from."""
+    same_wires: bool = False
+    """Whether copies take the wires of the links: between brokers that are apart there are none."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,6 @@ class OfmNetwork:
         """Copies that reached a member the sender counted on, and that the member still wanted but could not open."""
         self.sides: dict[str, int] = {}
         """Name of broker -> its part of the switches' network, 0 by default. Copies stay inside their part."""
-        self.same_wires = False
-        """Whether copies take the wires of the links: between brokers that are apart there are none."""
         self._transit = _Transit(simulation, self.faults)
         self._hosts: dict[str, BrokerAddress] = {}
         self._brokers: dict[BrokerAddress, SimBroker] = {}
@@ -219,7 +219,7 @@ class OfmNetwork:
 
     def _apart(self, source: BrokerAddress, target: BrokerAddress) -> bool:
         one, other = self._brokers[source].name, self._brokers[target].name
-        wires = self.same_wires and one != other and self.simulation.apart(one, other)
+        wires = self.faults.same_wires and one != other and self.simulation.apart(one, other)
         return wires or self._side(source) != self._side(target)
 
     def _side(self, host: BrokerAddress) -> int:

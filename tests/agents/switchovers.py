@@ -239,8 +239,7 @@ def rings(seed: int, mode: Mode | None) -> Scene:
     """Twice each broker hears only its neighbours in a ring for some seconds, by links and by trees. Nothing of QoS 1
     and 2 is lost."""
     rng = random.Random(seed)
-    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002)), brokers=6)
-    scene.ofm.same_wires = True
+    scene = Scene(seed, mode, OfmFaults(latency=(0.0002, 0.002), same_wires=True), brokers=6)
     scene.begin()
     for topic in TOPICS:
         scene.construct(topic)
